@@ -21,6 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.result_store import NotKeptError, ResultStore, StoredResult
+from capd.adapters.servers.results_in_memory import FREE_BYTES
 from capd.core.protocol.generations import input_required
 from capd.core.results import reading
 from capd.core.results.blocks import ResultParts, parts_of
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LARGE_BYTES = 1 << 20
-"""Of the results that are longer, one at a time is shortened."""
 BEGINNING_BYTES = 256 * 1024
 """How many bytes of a result that is too large for memory are examined."""
 _LINKS_SINCE = "2025-06-18"
@@ -68,7 +67,8 @@ class ResultStorage:
     threads: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(2))
     """A result of 16 MB takes a tenth of a second to examine, so it is examined in a thread."""
     large: trio.Lock = field(default_factory=trio.Lock)
-    """A result takes six times its size while it is shortened: large ones come one at a time."""
+    """A result takes several times its size while it is shortened: large ones come one at a time.
+    Those that wait are counted by their server's connection, so one server cannot queue many."""
 
     @property
     def is_on(self) -> bool:
@@ -139,7 +139,7 @@ class SessionResults:
             is_promised=not shown.whole,
             knows_links=not client.version or client.version >= _LINKS_SINCE,
         )
-        is_large = isinstance(result, bytes) and len(result) > LARGE_BYTES
+        is_large = isinstance(result, bytes) and len(result) > FREE_BYTES
         try:
             async with self._storage.large if is_large else contextlib.nullcontext():
                 short = await self._short(result, wanted, shown.definition)
