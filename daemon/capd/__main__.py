@@ -44,10 +44,10 @@ def _import_with_less() -> None:
     """Import structlog and msgspec without packages that capd does not use through them.
 
     structlog imports rich and pygments, which `capd top` installs, for coloured tracebacks. capd's
-    log has none of these; they would cost every daemon 65 modules and 3 MB. asyncio is another 30
-    modules and 2 MB. trio does not use it, and structlog's asynchronous loggers import it when they
-    need it. msgspec uses typing_extensions for Pythons older than capd supports. A later import of
-    any of them works as usual.
+    log has no such tracebacks, and the two would cost every daemon 65 modules and 3 MB. asyncio is
+    another 30 modules and 2 MB. trio does not use it, and structlog's asynchronous loggers import
+    it when they need it. msgspec uses typing_extensions for Pythons older than capd supports. A
+    later import of any of them works as usual.
     """
     asyncio = _StandIn("asyncio")
     instead = {"rich": None, "twisted": None, "asyncio": asyncio, "typing_extensions": None}
@@ -60,7 +60,7 @@ def _import_with_less() -> None:
 def _import_trio_with_less() -> None:
     """Import trio without TLS, DTLS and ctypes, which take 1.3 MB.
 
-    `trio.SSLStream` and the like are imported at their first use, by the client of servers by URL.
+    `trio.SSLStream` and the like are imported at their first use, for a server reached by URL.
     trio uses ctypes only to give threads a name in the system; to find a library for that, it would
     start a process (`ldconfig`).
     """

@@ -62,7 +62,8 @@ SCHEMA = 1
 SAMPLE = 16
 """How many of a tap's vectors are computed again and compared."""
 ALIKE = 0.99
-"""Cosine of two vectors of one text; the same model on another machine gives more than .9999."""
+"""The cosine from which two vectors of one text count as the same. The same model on another
+machine gives more than 0.9999."""
 
 
 @dataclass(slots=True)

@@ -462,8 +462,9 @@ class Children:
                     bus, load_model, idle=settings.idle, on_idle="unload"
                 ).run(task_status=task_status),
             )
-        # -E -P: neither PYTHONPATH nor the working directory is searched for modules. The mark is
-        # an argument, too: this process hides its environment from the watcher.
+        # -E -P: neither PYTHONPATH nor the working directory is searched for modules. The mark, by
+        # which the watcher finds the process, is an argument as well as a variable, because the
+        # process hides its environment from the watcher.
         mark = f"{VARIABLE}={TREES.mark.of_helper}"
         argv = [sys.executable, "-E", "-P", "-m", "capd", "embedder", str(settings.idle), mark]
         kept = {

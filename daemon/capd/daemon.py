@@ -59,8 +59,10 @@ _LOOK_AT_PLACE = 1.0
 _PLACE_TAKEN = 10.0
 """Seconds after which a daemon gives way to another one that has the locks."""
 TERMINAL_PAUSE = 1.0
+"""Seconds between two checks that the terminal is still there."""
 MOST_DESCRIPTORS = 16_384
 _ALLOCATIONS_BETWEEN_LOOKS = 10_000
+"""Allocations between two runs of the garbage collector."""
 
 EVENTS = Address("inproc://events")
 _WATCHED = (names.REGISTRY, names.SUPERVISOR, names.FINDER, names.CURATOR)
@@ -86,7 +88,8 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     # The variable is for this process, not for processes that it starts.
     environment.pop("PYTHONMALLOC", None)
     where = places(environment, os.getuid())
-    # Before the first secret: other processes of this user could read it from this one's memory.
+    # Before the first secret is read: this keeps other processes of this user from reading this
+    # one's memory.
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
     # Orphaned descendants become children of this process, so that they can be found.
     platform.become_subreaper()
@@ -100,8 +103,8 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     with contextlib.ExitStack() as stack:
         known = [*problems, *degraded]
         locks: list[PlaceLock] = []
-        # The lock of the state folder first. The other lock vanishes with the socket's folder, and
-        # two daemons with different sockets must not share a state folder.
+        # The lock of the state folder first: two daemons with different sockets must not share a
+        # state folder, and the other locks vanish with their folders.
         try:
             locks.append(stack.enter_context(sole_daemon(Path(where.state, STATE_LOCK))))
         except LockUnsupportedError as error:
@@ -298,7 +301,8 @@ class Daemon:
                 if number == signal.SIGHUP and not self._ends_with_terminal():
                     nursery.start_soon(self._reload)
                 elif was_signalled:
-                    # Asked twice: the guards end every server when this process is gone.
+                    # The second signal: exit at once. The guards end every server when this
+                    # process is gone.
                     os._exit(FAILED)
                 else:
                     was_signalled = True

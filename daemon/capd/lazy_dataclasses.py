@@ -49,7 +49,8 @@ def _lazy(
     # A class that defines __eq__ alone has a __hash__ of None, which Python has put there.
     has_hash = "__hash__" in own and not (own["__hash__"] is None and has_eq)
     doc = cls.__doc__
-    # Without a text there, the standard decorator makes one of the signature: half of its time.
+    # For a class without a docstring, the standard decorator makes one from the signature, which
+    # takes half of its time.
     cls.__doc__ = doc or cls.__name__
     made: Any = _STANDARD(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
     made.__doc__ = doc
@@ -61,7 +62,7 @@ def _lazy(
     if frozen:
         made.__setattr__, made.__delattr__ = _refuse_assignment, _refuse_deletion
         if slots:
-            # What copies and pickles otherwise do is to assign.
+            # Without these two methods, copying and unpickling assign attributes, which is refused.
             made.__getstate__, made.__setstate__ = _state, _set_state
     if eq and not has_eq:
         _set_late(made, "__eq__", _eq_source)
@@ -77,7 +78,7 @@ def _set_late(cls: type, name: str, source_of: "Callable[[type, dict[str, Any]],
     """Give `cls` a method that compiles the real one, replaces itself by it, and calls it."""
 
     def compile_and_call(*args: Any, **kwargs: Any) -> Any:
-        # Underscores: a field may have any name that a person would choose.
+        # With underscores, so that no field has the same name.
         names: dict[str, Any] = {"_set_": object.__setattr__}
         exec(source_of(cls, names), names)  # noqa: S102 - of names that a class statement has
         method = names[name]

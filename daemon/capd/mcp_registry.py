@@ -93,7 +93,9 @@ class _Resolve(msgspec.Struct):
     recorded: dict[str, str] = {}
     """The integrity of packages that are installed already, by `kind:identifier@version`."""
     taken: list[str] = []
+    """Names that the definition cannot have, because the user's own definitions have them."""
     fetches: bool = True
+    """Whether the package is downloaded and checked, or only resolved."""
 
 
 class _Launch(msgspec.Struct):
@@ -249,7 +251,7 @@ def _document(each: Summary, score: float, url: str) -> dict[str, Any]:
 
 def _meaning(text: str, summaries: Sequence[Summary], where: Places) -> Meaning | None:
     """Return the function that compares meanings; None if the model cannot be loaded."""
-    from capd.adapters.model.minilm import (  # noqa: PLC0415 - half a second that words do without
+    from capd.adapters.model.minilm import (  # noqa: PLC0415 - half a second, only for meaning
         MODEL,
         MiniLM,
         ModelUnusableError,

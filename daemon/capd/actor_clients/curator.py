@@ -53,7 +53,7 @@ class CuratorClient(ActorClient):
     async def open_session(
         self, request: messages.OpenSession, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.SessionOpened | messages.CuratorRefused:
-        """Hand a client's connection, whose hello was read, to its session."""
+        """Give a client's connection to its session. The hello was read and accepted before."""
         return await self._ask(request, _SESSION_OPENED, timeout)
 
     async def end_bridge(
@@ -77,7 +77,7 @@ class CuratorClient(ActorClient):
     async def enable(
         self, session: SessionKey, name: str, *, timeout: float
     ) -> messages.CapabilityAnswered | messages.CuratorRefused:
-        """Switch a capability on in a session."""
+        """Switch a capability on in a session; routing does not learn from it, unlike `switch`."""
         return await self._ask(
             messages.EnableCapability(session, name), _CAPABILITY_ANSWERED, timeout
         )
@@ -85,7 +85,7 @@ class CuratorClient(ActorClient):
     async def disable(
         self, session: SessionKey, name: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.CapabilityAnswered | messages.CuratorRefused:
-        """Switch a capability off in a session."""
+        """Switch a capability off in a session; routing does not learn from it, unlike `switch`."""
         return await self._ask(
             messages.DisableCapability(session, name), _CAPABILITY_ANSWERED, timeout
         )
@@ -128,9 +128,10 @@ class CuratorClient(ActorClient):
         return await self._ask(messages.DescribeReach(session), _REACH_DESCRIBED, timeout)
 
     async def drain(self, within: float, *, is_for_good: bool, timeout: float) -> int:
-        """Wait up to `within` seconds for calls to end, and cut the rest.
+        """Wait up to `within` seconds for calls to end, then close every connection.
 
-        Return how many connections were cut.
+        Return how many connections had unfinished calls. With `is_for_good`, clients are told not
+        to reconnect.
         """
         reply = await self._ask(
             messages.DrainSessions(within, is_for_good), _SESSIONS_DRAINED, timeout

@@ -33,7 +33,7 @@ class DefinitionsClient(ActorClient):
     async def screen(
         self, tools: dict[ServerIdentity, list[ToolName]], *, timeout: float = ANSWER_TIMEOUT
     ) -> dict[ServerIdentity, list[ToolName]]:
-        """Return the withheld tools among those of saved lists, by server."""
+        """Return which of `tools`, the tools of saved lists by server, are withheld."""
         return (await self._ask(messages.ScreenTools(tools), _TOOLS_SCREENED, timeout)).withheld
 
     async def look_up(
@@ -45,7 +45,7 @@ class DefinitionsClient(ActorClient):
     async def describe(
         self, request: messages.ListDefinitions, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.DefinitionsListed:
-        """Return the changes in the definitions of servers."""
+        """Return the changes in the tool definitions of servers, for a person to decide on."""
         return await self._ask(request, _DEFINITIONS_LISTED, timeout)
 
     async def decide(

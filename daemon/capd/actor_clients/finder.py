@@ -44,7 +44,7 @@ class FinderClient(ActorClient):
     async def index_servers(
         self, session: SessionKey, project: str = "", *, timeout: float
     ) -> list[messages.ServerIndexed]:
-        """Ask each server of the catalog once for its tools."""
+        """Ask each server of the catalog once for its tools, with the environment of `session`."""
         reply = await self._ask(messages.IndexServers(session, project), _SERVERS_INDEXED, timeout)
         return reply.servers
 
@@ -57,13 +57,13 @@ class FinderClient(ActorClient):
     async def curate(
         self, request: messages.CurateTools, *, timeout: float = ANSWER_TIMEOUT
     ) -> list[messages.CuratedTool]:
-        """Rank the tools outside the active capabilities for a user's message."""
+        """Rank the tools outside the active capabilities by how well they fit a user's message."""
         return (await self._ask(request, _TOOLS_CURATED, timeout)).tools
 
     async def rank(
         self, request: messages.RankTools, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ToolsRanked:
-        """Rank the tools of capabilities that a user's message means."""
+        """Rank the tools of given capabilities by how well they fit a user's message."""
         return await self._ask(request, _TOOLS_RANKED, timeout)
 
     async def describe(

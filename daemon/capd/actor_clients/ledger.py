@@ -40,7 +40,7 @@ class LedgerClient(ActorClient):
     async def sums(
         self, since: float, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.CallsSummed | messages.LedgerRefused:
-        """Sum the calls of each capability since a point in time."""
+        """Return how many calls each capability had since a point in time, and how they ended."""
         return await self._ask(messages.SumCalls(since), _CALLS_SUMMED, timeout)
 
     async def decisions(

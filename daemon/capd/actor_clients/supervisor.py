@@ -84,13 +84,13 @@ class SupervisorClient(ActorClient):
         return await self._ask(request, _DEPENDENCIES_READY, timeout)
 
     async def leave_install(self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT) -> None:
-        """Stop waiting for dependencies."""
+        """Stop waiting for dependency scripts on behalf of a session."""
         await self._ask(messages.LeaveInstall(session), _HOLDS_RELEASED, timeout)
 
     async def log_in(
         self, request: messages.LogIn, *, timeout: float
     ) -> messages.LoginOpened | messages.LoginFailed:
-        """Begin a login at a server that is reached by URL."""
+        """Begin a login at a server that is reached by URL; return its ticket and address."""
         return await self._ask(request, _LOGIN_OPENED, timeout)
 
     async def paste_login(

@@ -40,7 +40,7 @@ class Sweeper:
         self._now = now
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sweep soon, and then daily, until cancelled."""
+        """Sweep a minute after the start, and then daily, until cancelled."""
         task_status.started()
         await trio.sleep(FIRST_AFTER)
         while True:

@@ -35,6 +35,7 @@ PRUNE_AFTER = 50_000
 """Notes between two prunings, about 15 MB, so that the file does not grow far over its limit."""
 OFF = "nothing is recorded: [ledger] enabled is false in config.toml"
 LAST_WORDS = 2.0
+"""Seconds for the last write when the actor ends."""
 
 log = structlog.get_logger(actor="ledger")
 

@@ -26,9 +26,11 @@ class Arrival:
     """A request that has arrived, with its body still encoded."""
 
     peer: bytes
+    """The transport's name for the sender, to which the answer goes."""
     envelope: Envelope
     body: bytes
     expires_at: float
+    """When the sender gives up, on this process's `trio.current_time()`."""
 
 
 class Arrivals(Protocol):

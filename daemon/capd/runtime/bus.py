@@ -129,7 +129,7 @@ class Peer:
         """Send `request` and return the answer to it.
 
         Raises:
-            AskTimeoutError, AskLostError, PeerUnreachableError, AskFailedError: see above.
+            AskTimeoutError, AskLostError, PeerUnreachableError, AskFailedError: as `Bus.ask`.
         """
         body = BODIES.encode(request)
         question = _Question()
@@ -268,6 +268,11 @@ class Bus:
         bind_events: bool = False,
         context: Context | None = None,
     ) -> None:
+        """Create the bus of the process or actor `name`; `addresses` are those of all actors.
+
+        `events` is the address of the events. Every bus can subscribe there; only the one with
+        `bind_events` can publish. Buses reach each other only if they have the same `context`.
+        """
         self.counts: Counter[str] = Counter()
         self._addresses = addresses
         self._name = name

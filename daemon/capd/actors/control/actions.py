@@ -48,6 +48,7 @@ class ActionMethods:
             "login_wait": self._login_wait,
             "logout": self._logout,
         }
+        # The methods that need to know which process calls.
         self.personal: dict[str, Callable[[Any, Peer], Awaitable[Any]]] = {
             "enable": self._enable,
             "disable": self._disable,

@@ -56,10 +56,10 @@ async def check_person(method: str, peer: Peer, command: str = "capd trust") -> 
 
 
 async def check_ancestry(method: str, peer: Peer) -> None:
-    """Raise if capd started the process, whose pid must be known.
+    """Raise unless it is certain that capd did not start the process.
 
     Raises:
-        MethodError: capd started it, it has ended, or that cannot be determined.
+        MethodError: capd started it, it has ended, or its pid or ancestors cannot be determined.
     """
     verdict = await peer.verdict()
     if verdict != "person":

@@ -195,7 +195,8 @@ class Control:
             return
         result = await self._result(request.method, params, peer)
         if isinstance(params, frames.StopParams):
-            # Before the answer: who has it may be gone, and this task with the connection.
+            # Stop before the answer is written: if the client leaves meanwhile, this task ends with
+            # the connection.
             self._stop(params)
         if request.method in LARGE:
             answer = await trio.to_thread.run_sync(_response, request_id, result)

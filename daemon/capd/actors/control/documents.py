@@ -352,7 +352,7 @@ def capability_match(hit: registry.CapabilityHit, spec: CapabilitySpec | None) -
 
 
 def tool_match(hit: finder.ToolHit, capability: str = "") -> Match:
-    """Return a tool as an entry of a search; `capability` is given if it was found through that."""
+    """Return a tool as an entry of a search; `capability` is the one that it was found through."""
     named = (capability,) if capability else ()
     grants = named or ((hit.via.name,) if hit.via is not None else ())
     return Match("tool", hit.wire_name, hit.score, _purpose(hit), grants)
@@ -369,7 +369,7 @@ def found(reply: finder.ToolsFound, others: Sequence[Match], limit: int) -> Docu
     ]
     tools = [tool_match(hit) for hit in reply.hits]
     if reply.mode == "selected":
-        # A query `select:a,b` names tools, which keep that order.
+        # A query `select:a,b` names tools; they stay in the order of the query.
         ranked = tools
     else:
         ranked = ranked_together([*others, *skills, *tools], limit)

@@ -26,7 +26,8 @@ from capd_protos.codec import MsgpackCodec
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 MOST_TEXTS = 64
-"""The most texts in one request; they take less than a second, in batches of 16 with 64 tokens."""
+"""The most texts in one request. They take less than a second: the model gets at most 1,024 tokens
+at a time, for example 16 texts with 64 tokens each."""
 MOST_KEPT = 8
 """Vectors of single texts that are cached, by the text's hash, because a message is compared with
 the catalog and a moment later with the tools."""
@@ -61,6 +62,11 @@ class Embedder:
         idle: float,
         on_idle: Literal["unload", "end"],
     ) -> None:
+        """Create it. `load` loads the model, and blocks.
+
+        After `idle` seconds without a request the model is unloaded; with `on_idle="end"`, `run`
+        returns instead.
+        """
         self._mailboxes = mailboxes
         self._load = load
         self._idle = idle
@@ -75,7 +81,7 @@ class Embedder:
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. If `on_idle` ends the process, also return when idle."""
+        """Serve until cancelled. With `on_idle="end"`, return when idle as well."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._last_used_at = trio.current_time()

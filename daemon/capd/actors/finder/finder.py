@@ -108,14 +108,16 @@ REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsReviewed | SessionStarted
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 MOST_MEASURED = 8
-"""The size up to which definitions are measured exactly, as a multiple of the limit for listing
-everything. They may be larger than what a model reads of them, because of output schemas."""
+"""Definitions are measured exactly only if they are at most this many times as large as the limit
+for listing everything. They may be larger than the limit, because a model does not read their
+output schemas."""
 
 TOPICS = ("server.listed", "registry.changed", "definitions.settled", "session.started")
 USE_AFTER = 10.0
-"""Seconds from the first session to the work for searches, unless a search comes before.
+"""Seconds from the first session until searches are prepared, unless a search comes before.
 
-The vectors of new tools are a second of the model's time, which the first message needs.
+Computing the vectors of new tools takes the model a second, and the user's first message would have
+to wait for that.
 """
 
 CATALOG_TIMEOUT = 10.0
@@ -123,7 +125,7 @@ DESCRIBE_TIMEOUT = 3.0
 CATCH_UP_TIMEOUT = 2.0
 """Seconds for which a tool that is not known waits for a catalog that has just changed."""
 CLEAR_SKILL = 0.45
-"""The score (cosine and words) from which a message names a skill without anybody asking."""
+"""The score (cosine and words) from which a turn's text names a skill that nobody searched for."""
 
 DEBOUNCE = 0.2
 """Seconds to wait for further changes, because many lists arrive at once after a start."""
@@ -147,7 +149,8 @@ class ToolFinder:
     ) -> None:
         """Create it. The vectors of tools are saved in `cache_file`, those of skills beside it.
 
-        With `is_screened`, the finder asks the definitions actor which tools of a saved list are
+        `counts` counts the tokens of tool definitions, `pieces` those of call cards. With
+        `is_screened`, the finder asks the definitions actor which tools of a saved list are
         withheld.
         """
         self._tokens = ToolTokens(counts or CountedTexts())
@@ -181,7 +184,7 @@ class ToolFinder:
             ]
             | None
         ) = None
-        """The catalog from which the tools that can be found were made."""
+        """The capabilities and tool lists of which the present tool sets are made; None before."""
         self._reading = trio.Lock()
         self._changed = trio.Event()
         self._caught_up = trio.Event()
@@ -207,7 +210,7 @@ class ToolFinder:
                 self._replied,
                 log=log,
                 task_status=task_status,
-                # It grows with the catalog.
+                # This reply grows with the catalog.
                 offers=(messages.CapabilitiesDescribed,),
             )
 

@@ -43,7 +43,7 @@ def distinct(servers: Iterable[ServerSpec]) -> dict[ServerIdentity, ServerSpec]:
 async def index_servers(
     bus: Bus, servers: dict[ServerIdentity, ServerSpec], session: SessionKey, project: str
 ) -> list[ServerIndexed]:
-    """Start each of `servers` and have it list its tools; return one result each, by name.
+    """Start each of `servers` and have it list its tools; return the results, sorted by name.
 
     `session` leases the servers meanwhile, and holds no lease afterwards.
     """

@@ -40,7 +40,7 @@ class ToolSet:
         self.index = ToolIndex()
         self.known = KnownTools()
         self.unlisted: dict[ServerName, frozenset[CapabilityId]] = {}
-        """Servers whose tools are unknown."""
+        """Servers whose tools are unknown, each with the capabilities that use it."""
         self.unseen: frozenset[ServerIdentity] = frozenset()
         """Servers that have not been asked yet: their tools are known from their tap alone."""
 
@@ -92,7 +92,10 @@ class ToolSet:
     def locked(
         self, asked: str, request: FindTools | LookUpTool, policy: Policy
     ) -> dict[ServerName, tuple[str, ...]]:
-        """Return the servers in `asked` whose tools are unknown because a key has no value."""
+        """Return the servers named in `asked` that lack values for keys, each with these keys.
+
+        Only servers whose tools are unknown are included.
+        """
         keys = None if request.keys is None else frozenset(request.keys)
         return self.known.locked(asked, policy, keys, request.domain)
 

@@ -52,7 +52,7 @@ class NoVectorsError(CapdError):
 
 
 class ToolVectors:
-    """Computes the vectors of the index that was requested last."""
+    """Computes the vectors of one index of tools: the one that `wanted` was called with last."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class ToolVectors:
         self._is_silent = False
 
     async def ensure(self) -> None:
-        """Compute missing vectors of the index that was requested last.
+        """Compute missing vectors of the index that `wanted` was called with last.
 
         Raises:
             ActorUnavailableError, NoVectorsError: the model is not available.
@@ -181,7 +181,7 @@ class ToolVectors:
         wanted = await trio.to_thread.run_sync(texts, index.tools)
         missing = await trio.to_thread.run_sync(self._unknown, wanted)
         if missing:
-            # Otherwise nobody needs the model before the first query.
+            # If none is missing, nobody needs the model before the first query.
             await self._warm_up()
         at = 0
         while at < len(missing):

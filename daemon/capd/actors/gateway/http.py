@@ -34,7 +34,7 @@ NAME = ActorName("http_gateway")
 
 ENABLE_TIMEOUT = 130.0
 MOST_CONNECTIONS = 512
-"""The most connections that were let in."""
+"""The most open connections whose first request was accepted."""
 MOST_WAITING = 128
 """The most connections that have not sent the token."""
 MOST_LOOKED_AT = 384
@@ -42,7 +42,7 @@ MOST_LOOKED_AT = 384
 PATIENCE = 10.0
 """Seconds within which a connection has to send the token."""
 LOOK_PATIENCE = 20.0
-"""Additional seconds for looking up its process."""
+"""Additional seconds for looking up which process has the connection."""
 BACKLOG = 128
 _KEY_END = "http"
 
@@ -55,9 +55,13 @@ class HttpSettings:
 
     admission: Admission
     is_bare: bool = False
+    """Whether tools keep the names of their servers, and capd's own tools are not listed."""
     capabilities: tuple[str, ...] = ()
+    """The capabilities that every session begins with, as `name` or `tap/name`."""
     project: str = ""
+    """The project of every session; empty for none."""
     poll_after: float = 0.0
+    """Seconds after which the stream of an unfinished answer is closed, once; 0 for never."""
 
 
 def listener_on(port: int) -> trio.SocketListener:
@@ -209,7 +213,7 @@ class HttpGateway:
             project=self._settings.project,
             session=fresh_key(client, _KEY_END) if is_kept else "",
         )
-        # Nobody can tell which process is at the other end of a port.
+        # Pid 0 (unknown): for TCP, the kernel does not report which process is at the other end.
         request = curator.OpenSession(connection, hello, 0, is_bare=self._settings.is_bare)
         try:
             opened = await self._curator.open_session(request)

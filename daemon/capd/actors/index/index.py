@@ -50,7 +50,9 @@ WAITED = 3.0
 """Seconds for which the first session of a daemon waits for the index."""
 MOST_PROJECTS = 32
 LEARN_PATIENCE = 1.0
+"""Seconds for which an answer waits for token counts, if they decide what fits."""
 READ_AGAIN = 5.0
+"""Seconds after a failure until the catalog is read again."""
 COUNT_AFTER = 30.0
 """Seconds after which the tools of an unchanged catalog are counted."""
 KNOWN_FOR = 2.0

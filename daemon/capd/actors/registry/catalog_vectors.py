@@ -128,7 +128,8 @@ class CatalogVectors:
             self.state = "cold"
             self._need.set()
         elif self.state == "loading" and self._missing >= PARTLY_FROM:
-            # The rest may take minutes for texts that are gone. Finished vectors are saved.
+            # The attempt could take minutes more, for texts that the new catalog no longer has. The
+            # vectors computed so far are saved.
             self._attempt.cancel()
 
     async def follow(self) -> None:
@@ -147,7 +148,8 @@ class CatalogVectors:
     async def compared(self, text: str, waits: float = 0.0) -> "tuple[Vectors, Comparison]":
         """Return the vector of `text`, and the comparison to use it with.
 
-        `waits` is the number of seconds that the caller can wait, and so that the model may take.
+        `waits` is how many seconds the caller can wait. If that is a second or more, the model may
+        take `RENEWING_TIMEOUT` instead of `MESSAGE_TIMEOUT`.
 
         Raises:
             NotReadyError: the model, or the vectors to compare with, are not loaded.
@@ -253,7 +255,8 @@ class CatalogVectors:
                 self.state, self.reason, self._has_model = "ready", "", True
                 capabilities = len(catalog.winners)
                 log.info("routing_ready", capabilities=capabilities)
-                # The memory for it is more than half of that of a daemon with one session.
+                # Drop the references, so that `_finish` returns the memory: it is more than half of
+                # that of a daemon with one session.
                 siblings = made.siblings
                 del made, catalog
                 await trio.to_thread.run_sync(_finish, dropped, siblings, self._cache, capabilities)
@@ -320,7 +323,8 @@ class CatalogVectors:
         try:
             for text_batch in _batches(missing, RENEWING_BATCH if self._has_model else BATCH):
                 if is_partial and len(known) >= update_at and _has_background(known):
-                    # After twice as many each time, because a new comparison costs all vectors.
+                    # Next time only when twice as many vectors exist, because the work for a new
+                    # comparison grows with all vectors.
                     update_at = 2 * len(known)
                     partly = await self._compared_with(catalog, {**below, **known}, partly)
                     self._compared, self._has_model = partly, True
@@ -370,7 +374,7 @@ def _finish(
     cache: VectorCache | None,
     capabilities: int,
 ) -> None:
-    """Do the work that messages do not wait for: free memory, and find siblings."""
+    """Do the work that messages do not wait for: free memory, and find similar capabilities."""
     dropped.clear()
     siblings.prepare()
     if cache is not None:

@@ -106,7 +106,7 @@ class Registry:
 
         With `is_watching` the catalog is loaded again whenever one of its files changes. `memories`
         is the user's own folder of memories. `parser` reads the files of taps and projects.
-        `scorer` names the routing rule: `evidence`, which comes with capd, or the published one.
+        `scorer` names the routing rule: `evidence`, or the published rule `trigger_mean`.
         `labels` saves what routing learns, and `learns(project)` says whether sessions of a project
         learn. `has_program` looks for a command on the PATH, and blocks; without it every program
         counts as installed. `tool_triggers` adds triggers from the tools of servers.

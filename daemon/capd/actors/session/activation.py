@@ -154,7 +154,7 @@ class Activation:
 
     @property
     def pinned(self) -> list[tuple[ServerLease, tuple[str, ...]]]:
-        """What is pinned in the session, for a sub-agent that begins with it."""
+        """The servers with pinned tools, and the patterns that pin them, for a new sub-agent."""
         return self._state.pinned
 
     def _end(self, start: _Start, by: str) -> None:
@@ -169,7 +169,8 @@ class Activation:
         If none of them has this name, nothing changes, and the outcome's text says so.
         """
         async with self._transaction:
-            # An active tool comes before a capability that only the whole catalog finds by `name`.
+            # `name` means, in this order: an active capability, an active tool, or a capability
+            # that only the catalog finds by that name.
             tool = self._state.find_tool(name) if self._state.find_active(name) is None else None
             if tool is not None:
                 return await self._disable_tool(tool, by)
@@ -254,7 +255,7 @@ class Activation:
             return step
 
     def instructions_of(self, capability: CapabilityId) -> list[tuple[str, str]]:
-        """Return the `instructions` of those of an active capability's servers that have any."""
+        """Return the names and `instructions` of an active capability's servers that sent any."""
         activation = next(
             (each for each in self._state.active.activations if each.id == capability), None
         )
@@ -486,7 +487,7 @@ class Activation:
             evicted=[str(evicted) for evicted in step.evicted],
         )
         if by == "turn":
-            # Only a turn's problem is passed on: of what it switched on it makes texts of its own.
+            # A turn makes its own texts about what it has switched on.
             return Outcome("", step.added, step.removed)
         text = own_tools.enabled(
             capability.id.name,

@@ -39,7 +39,7 @@ class Bootstrapping:
         reads: TimedReads,
         today: Callable[[], date] = this_day,
     ) -> None:
-        """Create it. `rules()` names the files, each time that they are delivered.
+        """Create it. `rules` is called at each delivery, and says which files to deliver.
 
         `reads` bounds the wait for a project on a network file system that hangs.
         """

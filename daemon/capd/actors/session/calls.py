@@ -80,7 +80,7 @@ _CALL: JsonCodec[_CallParams] = JsonCodec(_CallParams)
 
 
 class ToolRoute:
-    """The way of one tool call that the daemon passes on without a task of its own."""
+    """One tool call that the daemon passes on to its server without a task of its own."""
 
     __slots__ = ("_call", "_calls", "_listed", "members", "server_connection", "timeout")
 
@@ -323,8 +323,8 @@ class SessionCalls:
         """Return the result of a request to a server, or to one of capd's own tools.
 
         Raises:
-            UnknownNameError: the request names nothing that is listed.
-            CallFailedError, ServerError: as documented there.
+            UnknownNameError: the request names nothing that is known.
+            CallFailedError, ServerError: as their classes say.
             MalformedError: its params are not valid.
         """
         match request.method:
@@ -462,7 +462,7 @@ class SessionCalls:
         """Return the result of a script's call; shorten it only if it is too large for a script.
 
         Raises:
-            UnknownNameError, CallFailedError, ServerError: as documented there.
+            UnknownNameError, CallFailedError, ServerError: as `answer`.
         """
         admitted = admit(name, "script", self._state, self._view)
         match admitted:
@@ -615,7 +615,7 @@ class SessionCalls:
         try:
             return await self.results.passed(result, call.shown, call.server, client)
         except Exception as failure:  # noqa: BLE001 - the boundary
-            # The server has answered: the whole result is truer than any word about this.
+            # The server has answered, so the client gets the whole result, not this error.
             log.error("task_failed", task="long result", **described(failure))
             return result
 

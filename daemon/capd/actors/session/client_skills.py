@@ -41,6 +41,7 @@ class SkillTools:
     names: list[WireName] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     is_over: trio.Event = field(default_factory=trio.Event)
+    """Set when the skill's tools and capabilities were tried, or `USE_TIMEOUT` has passed."""
 
 
 def reads_skills(context: SessionContext) -> bool:

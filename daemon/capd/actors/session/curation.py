@@ -81,8 +81,9 @@ class Curation:
         """Return the best tools for a message; none if the text is not the user's own words.
 
         The tools of a capability that the message switches on are left out, because they come with
-        it. With a plan they are included, because the plan selects among them. The tools of an
-        active capability are included only if they are not on the model's list.
+        it. With `is_planned` they are included, because the plan for the turn's budget selects
+        among them. The tools of an active capability are included only if they are not on the
+        model's list.
         """
         compared = before_model(text, is_enabled=self._view.is_curated)
         if isinstance(compared, Decision) or decision.reason == "disabled":

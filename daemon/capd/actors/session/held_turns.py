@@ -58,7 +58,7 @@ class HeldTurns:
         self._held.append(turn)
 
     async def keep(self, turn: TurnInProgress) -> None:
-        """Keep a held turn for as long as its hook may come back."""
+        """Give up the oldest turns over `MOST_HELD`, and this one if its hook comes too late."""
         for oldest in self._held[:-MOST_HELD]:
             self._give_up(oldest)
         await trio.sleep(RETURN_TIMEOUT)

@@ -27,7 +27,7 @@ from capd_protos.types import Decision
 START_PATIENCE = 1.0
 """Seconds for which an answer waits for servers that start, if their tools can be named later."""
 OWN_PATIENCE = 5.0
-"""Seconds for which a hook on the session's own connection waits; such a hook does not say it."""
+"""Seconds for which a hook on the session's own connection waits. The hook cannot say how long."""
 EARLY_ANSWER = 0.04
 """Seconds at the end of a hook's patience, kept to write the answer for an unfinished turn."""
 
@@ -41,10 +41,15 @@ class _Prompt:
     text: str
     turn_context: TurnContext
     patience: float
+    """Seconds for which the hook waits."""
     longest: float = 0.0
+    """Seconds for which the hook could wait if it is told that its turn is held."""
     is_again: bool = False
+    """Whether the hook asks again for its held turn."""
     turn: str = ""
+    """The client's id for the prompt; empty if it sent none."""
     budget: int = 0
+    """The most tokens for the turn's tools and memories; 0 for no budget."""
 
 
 async def hook_turn(
@@ -103,7 +108,8 @@ async def _answer_in_time(
         if is_delivered:
             session.tokens.turned(documents.words(taken))
         return taken
-    # A hook that asks again too late has got no text of its held turn, so this is no repetition.
+    # A hook that asks again too late has got no text for its held turn, so its prompt is taken as a
+    # new one, not as a repeated one.
     recent = session.turns.recent_prompts
     if not prompt.is_again and recent.is_again(prompt.text, prompt.turn, time.monotonic()):
         log.info("prompt_repeated", session=session.place.key)
@@ -140,7 +146,7 @@ async def _taken_in_time(
     take_turn = partial(session.turns.take, prompt.text, turn_context, budget=prompt.budget)
     if not prompt.patience:
         return await take_turn()
-    # As short as it may be, or negative: the hook is answered, with what is known at once.
+    # Even if `patience` is very short or negative, the hook gets what is known by then.
     patient_until = trio.current_time() + prompt.patience
     turn = TurnInProgress(prompt.text, prompt.turn, turn_context)
     nursery.start_soon(partial(contained, "hook_turn", partial(turn.run, take_turn), log=log))
@@ -148,7 +154,7 @@ async def _taken_in_time(
         with trio.move_on_after(max(0.0, min(FIRST_LOOK, prompt.patience - EARLY_ANSWER))):
             await turn_context.is_decided.wait()
         if not turn_context.is_decided.is_set():
-            # Added before anything else runs: the turn must not end as one that is not held.
+            # Added before another task runs. Otherwise the turn could end as if it were not held.
             session.held_turns.add(turn)
             nursery.start_soon(session.held_turns.keep, turn)
             log.info("hook_held", session=session.place.key)

@@ -411,10 +411,11 @@ class SessionHost:
         await self._serve(opened, claim, upstream)
 
     async def _serve(self, opened: OpenSession, claim: int, upstream: Upstream) -> None:
-        """Serve a connection until it is idle, which is then parked, or over."""
+        """Serve a connection until it is over, or until it is idle; an idle one is parked."""
         self._parking.serve(upstream)
         try:
-            # Here, and not around all: what follows takes half a minute, and the log says it now.
+            # Errors are caught here, not around everything, so that they are logged before
+            # `_after_connection`, which may take half a minute.
             await contained("connection", upstream.run, opened.session.calls, log=log)
         finally:
             self._parking.leave(upstream)
@@ -508,7 +509,8 @@ class SessionHost:
                 log.error(
                     "task_failed", task="rules", session=session.place.key, **described(error)
                 )
-                # What may be forbidden by now must not stay: it is opened again by the new rules.
+                # The session may have tools on that the new rules forbid. So end it; the client
+                # connects again, and gets a session with the new rules.
                 self._close(opened, "capd failed over its settings", reconnect=True)
                 if not opened.is_ending:
                     opened.is_ending = True
@@ -594,6 +596,6 @@ def _follow_catalog(session: Session, hint: registry.CatalogChanged) -> None:
     if hint.has_other_skills:
         session.on_skills_changed()
     upstream = session.connection.upstream
-    # The far side of a bridge is asked for no values.
+    # A client behind a bridge is not asked for values of its environment.
     if upstream is not None and hint.wanted_keys and not session.place.bridge:
         upstream.want_environment(hint.wanted_keys)

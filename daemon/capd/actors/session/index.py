@@ -178,7 +178,7 @@ class SessionIndex:
         self.mapped = TriggerMap()
         """The map that was delivered last."""
         self.left_out = 0
-        """How many capabilities fitted a message and had no room in its turn."""
+        """How many suggested capabilities had no room in the text of their turn."""
 
     @property
     def costs(self) -> TokenCosts:

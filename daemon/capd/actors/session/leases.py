@@ -75,7 +75,7 @@ class SessionLeases:
         self._pending = PendingStarts()
         # Servers of acquire requests without a reply. The supervisor may have granted a lease.
         self._unanswered: dict[ServerIdentity, ServerSpec] = {}
-        # By list, the servers that had one when `changed_lists` was last called.
+        # For each list, the servers that offered it when `changed_lists` was last called.
         self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
         self._releasing: Counter[ServerIdentity] = Counter()
         self._released = trio.Event()

@@ -131,7 +131,7 @@ class SessionMemories:
         return self._delivery.due(found)
 
     def foreseen(self, tool: Tool) -> str:
-        """Return the note that a tool's description would get, if there is room for it."""
+        """Return the note for a tool's description, whether or not there is room for it."""
         return self._known.of_tool(tool).note
 
     def deliver_only(self, chosen: Sequence[PricedMemory]) -> str:
@@ -189,7 +189,9 @@ class SessionMemories:
     # Calls
 
     def lets_through(self, shown: ShownTool, members: Members) -> bool:
-        """Tell whether a call may go on, with a result that needs no memory appended.
+        """Tell whether memories leave both a call and its result unchanged.
+
+        If the result would carry memories, return False without checking the call.
 
         Raises:
             RepeatedMistakeError: the call repeats a mistake.

@@ -1,4 +1,4 @@
-"""Which capabilities a session may not name.
+"""Which capabilities must not be named to the model of a session.
 
 They are the capabilities that a profile switches off, and those of which policy permits no tool.
 The finder knows the latter, because it knows the tools of all servers. A session without policy
@@ -19,7 +19,7 @@ ASK_TIMEOUT = 10.0
 
 
 class Denials:
-    """Finds out which capabilities one session may not name."""
+    """Finds out which capabilities must not be named to the model of one session."""
 
     # Every idle session has one.
     __slots__ = ("_finder", "_registry", "_view")

@@ -125,7 +125,7 @@ class SessionResults:
         reader = None if self.is_unchanged(result, shown, server) else self._reader()
         if reader is None:
             return result
-        # With the first long result: what shortens is 12 modules.
+        # Imported with the first long result, because shortening takes 12 modules.
         from capd.core.results.compaction import CompactionOptions  # noqa: PLC0415
 
         limits = self._storage.limits

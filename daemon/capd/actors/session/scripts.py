@@ -92,7 +92,7 @@ MOST_AT_ONCE = 4
 """How many scripts of one session may run at a time."""
 MOST_REFERENCES = 48
 SHORT_RESULT = 16 << 10
-"""Bytes of a result that is read here, rather than in a thread."""
+"""Bytes of a result up to which it is decoded on the event loop, not in a thread."""
 REMOVAL = 2.0
 """Seconds for the removal of a file."""
 _CHECK = "Calls of it may have run: check before you repeat it."
@@ -118,7 +118,7 @@ class _InnerCaller:
 
     @property
     def client(self) -> ClientFacts:
-        """The client's facts, without tasks: a script waits for results."""
+        """The client's facts without support for MCP tasks, because a script waits for results."""
         return without_tasks(self._outer.client)
 
     @property

@@ -221,7 +221,10 @@ class Session:
         return self.snapshot.record("")
 
     def begin_as(self, conversation: "Session", record: SessionRecord) -> None:
-        """Begin as a sub-agent of `conversation`; `record` has what was on there when it began."""
+        """Begin as a sub-agent of `conversation`.
+
+        `record` has what was on in the conversation when the sub-agent began.
+        """
         context = self._parts.context
         environments = context.services.environments
         environments.put(self.place.key, environments.own(conversation.place.key))
@@ -343,7 +346,7 @@ class Session:
                 log.warning("not_enabled", capability=name, reason=outcome.text)
 
     async def use_profile(self, name: str) -> Outcome:
-        """Give the session the profile `name`, as a person chose; empty chooses by conditions."""
+        """Give the session the profile `name`, as a person chose; if empty, capd chooses again."""
         profiles = self._parts.context.services.settings.profiles()
         if name and name not in profiles:
             return Outcome(unknown(profiles, name), is_ok=False)

@@ -63,7 +63,7 @@ class SessionAgents:
         self._record = record
         self._known: SubAgents | None = None
         self.has_any = False
-        """Whether a hook has ever spoken of one: most conversations have none."""
+        """Whether a hook has ever named a sub-agent; in most conversations none does."""
         self._agents: dict[AgentId, _Agent] = {}
         self.open: Callable[[AgentId, SessionRecord], Awaitable[AgentSession | None]] = _none
         """Opens the session of an agent; returns None if it gets none."""
@@ -79,7 +79,7 @@ class SessionAgents:
         """Note that a sub-agent starts."""
         if agent := agent_of(agent_id):
             self._over(self._known_agents().start(agent))
-            # One that was resumed goes on with what it has.
+            # A resumed sub-agent keeps the session that it has.
             self._begun(agent)
 
     def announce(self, agent_id: str, tool_use: str) -> None:

@@ -80,7 +80,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         self._hooks = HookCounts()
 
     def find(self, key: SessionKey) -> Session | messages.CuratorRefused:
-        """Return the session with a key; without a key, the only open session."""
+        """Return the session with a key; without a key, the only session that a client has open."""
         conversations = self.conversations()
         if not key and len(conversations) == 1:
             return conversations[0].session

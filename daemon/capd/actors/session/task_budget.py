@@ -53,6 +53,7 @@ class TurnPlan:
     memories: tuple[PricedMemory, ...] = ()
     left_out: tuple[messages.LeftOut, ...] = ()
     tokens: int = 0
+    """What the plan costs, with what is reserved for the turn's own text."""
 
 
 class TaskBudget:

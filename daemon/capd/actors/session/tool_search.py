@@ -1,8 +1,8 @@
 """Finds tools that are not switched on in a session, by a search or by name.
 
 A tool that is found is switched on as a single tool, by its cached definition. Its server is
-started by the first call. Unknown tools cannot be found: those of a server that has never listed
-its tools and that no tap records tools for. The answer names such servers.
+started by the first call. If a server has never listed its tools, and no tap records them, they
+cannot be found. The answer names such servers.
 """
 
 import time

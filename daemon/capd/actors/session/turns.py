@@ -213,7 +213,7 @@ class SessionTurns:
                 return text_result(hook_context.hook_output(""))
             case hook_context.AGENT_ENDS:
                 self._parts.agents.stop(hook.agent_id)
-                # Any context would have the agent go on.
+                # The text is empty, because any text would make the agent continue.
                 return text_result(hook_context.hook_output(""))
             case hook_context.TOOL_EVENT if hook.skill:
                 return await self._call_skill(hook)
@@ -279,7 +279,8 @@ class SessionTurns:
                 )
         turn_context.decide(decision)
         self._parts.feedback.on_decided(decision)
-        # Tools evicted since the last turn leave the list with this turn's change: one change.
+        # Tools evicted since the last turn leave the list with this turn's changes, so that it
+        # changes only once.
         self._state.is_mid_turn = False
         self._under_way += 1
         try:
@@ -548,7 +549,10 @@ class SessionTurns:
     def _remaining(
         self, decision: Decision, ranked: finder.ToolsRanked, conversation: Conversation
     ) -> RemainingTools | None:
-        """Return the tools of a capability without a card in the conversation; None without one."""
+        """Return which tools of the decided capability have no card in the conversation yet.
+
+        None if the decision names no capability.
+        """
         if decision.id is None:
             return None
         inside = self._curation.candidates(ranked.hits)

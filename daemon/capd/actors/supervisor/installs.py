@@ -88,7 +88,7 @@ class Installs:
         return messages.DependenciesReady(installed, present)
 
     def leave(self, session: SessionKey, name: str = "") -> None:
-        """Stop waiting on behalf of `session` for the script `name`, or for all scripts."""
+        """End the wait `name` of `session`, or all its waits if `name` is empty."""
         for run in list(self._runs.values()):
             for wait in list(run.waits):
                 if wait.session == session and name in {"", wait.name}:

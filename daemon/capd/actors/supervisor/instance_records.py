@@ -56,6 +56,7 @@ class InstanceRecord:
     facts: RunFacts = field(default_factory=RunFacts)
     """Facts about the last run."""
     ready_at: float | None = None
+    """When the current run became ready, by trio's clock; None if it has not."""
     runs: int = 0
     attempts: Attempts = field(default_factory=Attempts)
     refusal: messages.ServerRefused | None = None

@@ -85,7 +85,10 @@ class Sharing:
     def is_tried_stateless(
         self, key: InstanceKey, client: ClientFacts, *, has_failed: bool
     ) -> bool:
-        """Tell whether a start tries the stateless generation first."""
+        """Tell whether a start tries the stateless generation first.
+
+        `has_failed` says that the server failed when it was started last.
+        """
         by_stateless = is_stateless(client)
         return self._generations.is_tried_stateless(
             key.identity, by_stateless=by_stateless, has_failed=has_failed

@@ -372,8 +372,9 @@ class Supervisor:
                 return
             problem = next(iter(leaves(lost)))
             addresses.failed(at, trio.current_time(), random())  # noqa: S311 - jitter
-            # Once it was ready, a session may have called it, and learns of the loss. What a
-            # person must do first is not avoided by another address.
+            # No other address is tried in two cases: if the instance was ready, because sessions
+            # may have called it and must learn of the loss; and if it is parked, because a person
+            # must act first, whatever the address.
             is_parked = isinstance(problem, StartFailedError) and problem.is_parked
             if instance.ready_at is not None or is_parked:
                 break
@@ -454,9 +455,9 @@ class Supervisor:
     async def _withheld(
         self, instance: InstanceRecord, taken: Sequence[AcceptedTool]
     ) -> Collection[ToolName]:
-        """Return the tools of an instance's list that differ from their trusted definitions.
+        """Return the tools of an instance's list that must not be shown or called.
 
-        Such tools must not be shown or called.
+        The definitions actor decides that by comparing them with the trusted definitions.
 
         Raises:
             NotVettedError: they could not be compared, so every tool is withheld.
@@ -478,7 +479,7 @@ class Supervisor:
         if lists is None:
             return
         version = link.server_connection.server_version
-        # A list that cannot be saved costs a search its hits, and no server its life.
+        # If the list cannot be saved, searches do not find these tools, but the server goes on.
         await contained(
             "tool list", lists.keep, key.identity, key.name, version, run.tools, log=log
         )
