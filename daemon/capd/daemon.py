@@ -262,7 +262,10 @@ class Daemon:
         return made.all(shared)
 
     async def _drain(self, bus: Bus) -> None:
-        """Let calls in progress end, and tell clients to reconnect to the next daemon."""
+        """Let calls in progress end, then close the connections.
+
+        Clients are told to reconnect to the next daemon, unless the daemon stops for good.
+        """
         within = self._live.current.daemon.drain
         try:
             await CuratorClient(bus).drain(

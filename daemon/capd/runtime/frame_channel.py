@@ -166,7 +166,9 @@ class FrameClient:
                 await self._channel.aclose()
 
     async def ask(self, request: msgspec.Struct, deadline: float) -> msgspec.Raw:
-        """Return the body of the reply; `deadline` is how many seconds the caller waits.
+        """Return the body of the reply; the caller has to limit the wait itself.
+
+        `deadline` tells the other process for how many seconds the caller waits.
 
         Raises:
             ChannelOverError: the other process ended; it may have carried the request out.

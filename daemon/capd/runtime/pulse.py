@@ -20,7 +20,7 @@ log = structlog.get_logger()
 async def beat(
     bus: Bus, actors: Sequence[ActorName], watchdog: float, alive: Callable[[], None]
 ) -> None:
-    """Call `alive` three times in every `watchdog` seconds, as long as every actor answers a ping.
+    """Call `alive` up to three times in `watchdog` seconds, as long as every actor answers a ping.
 
     `alive` is not called while the event loop is blocked, or while an actor does not read its
     mailbox.

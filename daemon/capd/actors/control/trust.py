@@ -24,7 +24,7 @@ TRUST_TIMEOUT = ASK_TIMEOUT * 2
 
 
 class TrustMethods:
-    """The control methods for trust in projects and definitions. Each checks its caller."""
+    """The control methods for trust in projects. Each checks its caller."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors

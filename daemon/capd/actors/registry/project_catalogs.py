@@ -259,7 +259,7 @@ class ProjectCatalogs:
             await contained("project vectors", vectors.follow, log=log)
 
     def _forget_one(self) -> None:
-        """Forget the project that was used longest ago, but first one that adds nothing."""
+        """Forget the project that was read first, if possible one that adds nothing."""
         bare = (name for name, known in self._known.items() if known.catalog is None)
         oldest = next(bare, next(iter(self._known)))
         self._known.pop(oldest).scope.cancel()

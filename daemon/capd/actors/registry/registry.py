@@ -1,11 +1,11 @@
 """The registry: what is installed, and which capability a message asks for.
 
 The registry holds the catalog and the vectors of its triggers, and answers routing and search by
-the rules of `core.routing`. While the vectors are not ready, it decides by a message's words alone
-if these are clear. Otherwise it starts loading the vectors, and abstains with `model_not_ready`. It
-waits for them only as long as the request allows (`waits`). A user's text is embedded and
-fingerprinted, and not stored. The vector of a session's last message stays in memory until the next
-message.
+the rules of `core.routing`. A message that comes while the vectors are not ready starts loading
+them. If its words alone are clear, they decide. Otherwise the registry waits for the vectors as
+long as the request allows (`waits`), and then abstains with `model_not_ready`. A user's text is
+embedded and fingerprinted, and not stored. The vector of a session's last message stays in memory
+until the next message.
 """
 
 import time

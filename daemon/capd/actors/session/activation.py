@@ -57,7 +57,7 @@ from capd_protos.types import (
 )
 
 MOST_ROUNDS = 4
-"""How many times a start is checked again because policy or trust changed meanwhile."""
+"""How many times a start is tried if policy, trust or accounts change meanwhile each time."""
 LONGEST_REASON = 300
 """Longest noted reason of a failure, in characters. Only its first line is noted, so it contains
 nothing from a server's stderr."""

@@ -58,7 +58,7 @@ class CallNotes:
         return outcome
 
     def not_sent(self, grant: Grant, server: ServerName, error: CallFailedError) -> None:
-        """Note a call that was not sent because its server could not be started."""
+        """Note a call that was refused or failed before it could be sent."""
         granting = self._active.granting(grant)
         self._note(grant, server, granting, error.outcome)
 

@@ -169,7 +169,7 @@ class SessionCalls:
             await self.start()
 
     def instructions(self) -> str:
-        """Return the instructions for the model, which do not change during a session."""
+        """Return the instructions for the model, and note them as sent; empty in `pass-through`."""
         if self._view.plan.mode == "pass-through":
             return ""
         is_fixed, index = self._state.surface.is_fixed, self._parts.index.map()

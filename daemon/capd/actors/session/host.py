@@ -466,7 +466,8 @@ class SessionHost:
         """
         place = opened.session.place
         key = place.key
-        # It stays in the table until it has no lease, or a new session of this key would get them.
+        # It stays in the table until its leases are released. Otherwise a new session with this key
+        # would have them.
         opened.is_ending = True
         if opened.opening is not None:
             opened.opening.cancel()

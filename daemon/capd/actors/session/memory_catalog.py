@@ -110,7 +110,7 @@ class MemoryCatalog:
             nursery.start_soon(self._saver.run)
 
     async def load_project(self, project: str) -> None:
-        """Load the memories of a project before its first session starts."""
+        """Load the memories of a project, unless they are loaded, before its session opens."""
         if project in self._listed:
             # Moved to the end, where it is dropped last: its session is not open yet.
             self._listed[project] = self._listed.pop(project)

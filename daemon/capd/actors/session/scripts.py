@@ -148,7 +148,8 @@ class SessionScripts:
     def __init__(self, parts: SessionParts, search: ToolSearch, call_tool: CallTool) -> None:
         """Create it.
 
-        `call_tool` makes a call as the client would, without shortening its result.
+        `call_tool` makes a call as the client would, and shortens a result only if it is too large
+        for a script.
         """
         self._state = parts.context.state
         self._view = parts.context.view

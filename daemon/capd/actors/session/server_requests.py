@@ -205,8 +205,8 @@ class ServerRequests:
     async def watch_task(self, task: str) -> bytes | None:
         """Listen for changes of a task; return its state, which may have changed before.
 
-        Return None if the task's server does not announce its changes, and an empty text if the
-        server does not name its state. Raises: as `relay`.
+        Return None if the task's server is not known, or does not announce changes of the task.
+        Return an empty text if the server does not name the state. Raises: as `relay`.
         """
         found = self.tasks.of(task)
         if len(found) != 1:
@@ -323,7 +323,7 @@ class ServerRequests:
                     await instance.subscriptions.follow_level()
 
     def notify_all(self, method: str) -> None:
-        """Send a client's notification to every server that serves no other client."""
+        """Send a notification to every server with a handshake that serves no other session."""
         for lease in self._state.servers:
             instance = self._leases.running(lease.identity)
             if instance is None or instance.server_connection.is_stateless:

@@ -58,7 +58,7 @@ class Skills:
         """Use the skill whose prompt has this name; return None if there is none.
 
         Raises:
-            RefusedError: there is such a skill, but its text cannot be read.
+            RefusedError: the skill's text cannot be read, or the registry does not answer.
         """
         try:
             used = await self._used(name)

@@ -185,7 +185,7 @@ class Starts:
             return far_running(order, far, self._settings.runners)
         if server.transport == "stdio":
             return self._spawn(self._process_spec(server, values, project))
-        # Few have such servers.
+        # Imported here, because few users have servers by URL.
         from capd.adapters.servers.http.remote_server import connected  # noqa: PLC0415
 
         spec = self.remote_spec(server, values, project, account)
