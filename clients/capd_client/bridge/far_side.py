@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 MARK = "capd-bridge:"
-"""Begins each line for the other side: a login shell may print lines of its own."""
+"""The beginning of each line for the near side. Lines without it come from a login shell."""
 SILENCE = 60.0
-"""Seconds without a word from the other side after which it counts as gone."""
+"""Seconds without a message from the near side after which it counts as gone."""
 FILES = ("capd.pyz", "credential", "generation", "socket", "pid")
 
 
@@ -96,8 +96,11 @@ def prepare(order: dict[str, Any], shim: bytes) -> None:
 
 
 def hold(folder: Path, generation: str) -> None:
-    """Wait until the near side is gone; then remove everything."""
-    # A file of its own, in the one file that a bridge puts here.
+    """Wait until the near side is gone; then remove everything.
+
+    The near side is the machine of the daemon, from which the bridge was opened.
+    """
+    # In the zip file that a bridge puts here, the runner is a module of its own.
     from capd_client.bridge.runner import RunnerSupervisor  # noqa: PLC0415
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -119,7 +122,7 @@ def hold(folder: Path, generation: str) -> None:
 
 def hold_streams(folder: Path, generation: str) -> None:
     """Serve the socket over standard input and output; as `hold`, remove everything at the end."""
-    # Files of their own, in the one file that a bridge puts here.
+    # In the zip file that a bridge puts here, these are modules of their own.
     from capd_client.bridge.runner import RunnerSupervisor  # noqa: PLC0415
     from capd_client.bridge.streams import StreamEndedError, Streams  # noqa: PLC0415
 
