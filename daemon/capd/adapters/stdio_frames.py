@@ -99,7 +99,7 @@ class FrameReader:
     def allow(self, cap_bytes: int) -> None:
         """Keep lines of up to `cap_bytes` in memory from now on.
 
-        A line that has begun, and is too long by one of the two limits, keeps its own.
+        A line that has begun and is already longer than the old or the new limit keeps the old one.
         """
         self._next_cap_bytes = cap_bytes
         if self._line_bytes <= min(cap_bytes, self._cap_bytes):

@@ -43,7 +43,7 @@ STARTER = TapName("starter")
 OWN_FOLDER = "own"
 """The folder beside the list of taps into which `capd add` writes."""
 MOST_FILES = 64
-"""Providers of one capability."""
+"""The most TOML files that are read in one capability's folder."""
 
 
 _BROKEN = 'taps = [name = "'

@@ -86,7 +86,8 @@ class Interpreter:
         self._session: monty.MontySession | None = None
         self._snapshot: monty.FunctionSnapshot | monty.FutureSnapshot | None = None
         self._open: set[int] | None = None
-        """Calls without an answer; None where they are not known, behind a loaded snapshot."""
+        """The ids of calls without an answer. None after a snapshot was loaded, because then they
+        are not known."""
         self._held = ""
         self._dump = b""
         self._printed: list[str] = []

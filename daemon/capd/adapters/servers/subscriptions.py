@@ -101,7 +101,8 @@ class Subscriptions:
             ServerError, NotSentError, OutcomeUnknownError: the server could not be asked.
         """
         if not self._server_connection.is_stateless:
-            # Only a stream can ask for them, and its generation has none.
+            # Only a stream announces changes of tasks, and servers of the handshake generation have
+            # no streams.
             return False
         self._messages.watchers.setdefault(task, {})[peer.session] = peer
         is_agreed = False

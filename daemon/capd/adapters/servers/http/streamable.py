@@ -207,7 +207,8 @@ class StreamableWire:
             await self._outlet.deliver(failure_reply(post.message_id, failure))
             self._lose(str(error), is_parked=True)
         except CallFailedError as failure:
-            # First of all the truth about this call, which is never repeated at another address.
+            # Report the outcome of this call first, because the call is never repeated at another
+            # address.
             await self._outlet.deliver(failure_reply(post.message_id, failure))
             if self._spec.has_others and isinstance(failure, NotSentError | OutcomeUnknownError):
                 self._lose(str(failure))
