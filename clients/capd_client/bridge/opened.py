@@ -99,7 +99,9 @@ class FarBridge(ABC):
     ) -> None:
         """Create the bridge; it is not open yet.
 
-        `wake` is a descriptor that becomes readable when a signal asks this process to end.
+        `target` names the host or container. `is_installed` says whether to add the shim to the
+        configuration of Claude Code there. `say` shows a line to the person. `wake` is a descriptor
+        that becomes readable when a signal asks this process to end.
         """
         self._socket = socket
         self._name = name

@@ -82,6 +82,8 @@ class Streams:
     ) -> tuple[list[dict[str, Any]], list[int]]:
         """Read and write once; return the other side's messages, and which `others` are readable.
 
+        If there is nothing to do, wait up to `timeout` seconds.
+
         Raises:
             StreamEndedError: the stream has ended.
         """
@@ -112,7 +114,7 @@ class Streams:
         return words, [fd for fd in others if fd in ready]
 
     def drain(self, turns: int = 50) -> None:
-        """Send the data that is waiting, for five seconds at most."""
+        """Send the waiting data, in at most `turns` writes; each waits up to 0.1 s."""
         for _ in range(turns):
             if not self._out:
                 return

@@ -480,7 +480,11 @@ class Shim:
         self._outbox_bytes = sum(len(each.line) for each in again)
 
     def _give_up(self) -> None:
-        """Answer every waiting request with an error. The shim then tries to connect less often."""
+        """Answer the requests that wait for a daemon. The shim then tries to connect less often.
+
+        If no daemon ever answered, the shim answers as an MCP server with one tool; otherwise with
+        errors. Only `subscriptions/listen` goes on waiting.
+        """
         self._has_given_up = True
         for request in list(self._pending.values()):
             if not self._is_waiting(request):

@@ -84,7 +84,11 @@ class DirectCalls:
         *,
         wants_dispatched: bool,
     ) -> None:
-        """Create it. `on_over` is called for each call that has ended, or was taken back."""
+        """Create it. `on_over` is called for each call that has ended, or was taken back.
+
+        `turnstile` limits how many calls of the session run at a time. With `wants_dispatched`, the
+        client is told of each call before the server gets it.
+        """
         self._sink = sink
         self._nursery = nursery
         self._turnstile = turnstile

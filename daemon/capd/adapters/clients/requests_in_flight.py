@@ -43,7 +43,10 @@ class RequestsInFlight:
         *,
         wants_dispatched: bool,
     ) -> None:
-        """Create it. `answer` handles one request and returns the response line."""
+        """Create it. `answer` handles one request and returns the response line.
+
+        With `wants_dispatched`, the client is told of each call before the server gets it.
+        """
         self._turnstile: trio.Semaphore | None = None
         self._sink = sink
         self._nursery = nursery

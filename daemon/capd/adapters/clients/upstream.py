@@ -77,7 +77,12 @@ _NOTHING: frozenset[int | str] = frozenset()
 
 
 class Upstream(ParkableConnection):
-    """A client's connection; `run` it in a task of its own."""
+    """A client's connection; `run` it in a task of its own.
+
+    The hello says whether the client gets the frames `dispatched` (`wants_dispatched`) and
+    `durable` (`knows_durable`), and which requests it will repeat (`again`). `version` is capd's
+    own.
+    """
 
     __slots__ = (
         *("_large_sink", "_log", "_nursery", "_under_way", "_version"),

@@ -50,7 +50,10 @@ class ScriptWorkers:
         idle: float = IDLE,
         environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """Create it. `environment` returns all variables that a process gets."""
+        """Create it. At most `most` processes run; each ends after `idle` seconds without a step.
+
+        `environment` returns all variables that a process gets.
+        """
         self._idle_seconds = idle
         self._environment = environment
         self._turns = trio.CapacityLimiter(most)
