@@ -61,7 +61,8 @@ class FrameReader:
     """Iterates over the lines of a stream; blank lines are skipped.
 
     A line of more than `cap_bytes` is written to the spool. Without a spool or without room, all
-    but its beginning and its end is discarded.
+    but its beginning and its end is discarded. A line that has begun may keep the reader waiting
+    for `assembly_timeout` seconds in each MiB.
     """
 
     # Every idle session has one.
@@ -137,7 +138,7 @@ class FrameReader:
         return line
 
     async def some(self) -> list[Frame | Oversized]:
-        """Return at least one line, and all that have arrived; none at the end of the stream.
+        """Return the lines that have arrived, 1 to 32 of them; none at the end of the stream.
 
         Raises:
             FrameStalledError: A line began and did not go on in time.

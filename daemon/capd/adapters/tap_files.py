@@ -250,7 +250,7 @@ def _read_capability(
 
 
 def tap_vectors(tap: Tap) -> TapVectors | None:
-    """Return the vectors that `tap` ships; None if they have changed since the tap was read.
+    """Return the vectors that `tap` ships; None if it has none, or they changed since it was read.
 
     Blocks.
     """

@@ -261,7 +261,10 @@ def filter_calls(kernel: Kernel, program: bytes) -> None:
 
 
 def limits_filter(machine: str) -> bytes:
-    """Return the system call filter in the kernel's format; empty for other machines."""
+    """Return the filter that refuses `prlimit` on other processes; empty for unknown machines.
+
+    It is in the kernel's format.
+    """
     calls = PRLIMIT.get(machine, ())
     steps = []
     for architecture, number in calls:
@@ -283,7 +286,10 @@ def limits_filter(machine: str) -> bytes:
 
 
 def keyrings_filter(machine: str) -> bytes:
-    """Return the filter that refuses the kernel's keyrings; empty for other machines."""
+    """Return the filter that refuses the kernel's keyrings; empty for unknown machines.
+
+    It is in the kernel's format.
+    """
     steps = []
     for architecture, first in KEYRINGS.get(machine, ()):
         steps += [

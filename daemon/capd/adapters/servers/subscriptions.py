@@ -284,7 +284,7 @@ class Subscriptions:
                 self._changed.set()
 
     def _forget(self, uri: str, session: SessionKey) -> bool:
-        """Remove a session's subscription to `uri`; return whether no other session has one."""
+        """Remove a session's subscription to `uri`; return whether it was the last one."""
         subscribers = self._messages.subscribers.get(uri)
         if subscribers is None or subscribers.pop(session, None) is None or subscribers:
             return False

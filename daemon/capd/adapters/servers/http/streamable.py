@@ -340,7 +340,7 @@ class StreamableWire:
         Return False if the stream ended, or was cut and can be resumed.
 
         Raises:
-            OutcomeUnknownError: the stream was cut and cannot be resumed.
+            OutcomeUnknownError: the stream was cut and cannot be resumed, or was silent too long.
         """
         # Comments do not extend the deadline: a server that sends only those may never answer.
         is_patient = post is None or post.message.method == "subscriptions/listen"
@@ -399,7 +399,7 @@ class StreamableWire:
 
     @asynccontextmanager
     async def _resumed(self, events: EventParser) -> AsyncIterator[Answer]:
-        """Yield the stream that continues after the last event.
+        """Yield the stream that continues after the last event, or a new one if there was no event.
 
         Raises:
             OutcomeUnknownError: the server failed; it may succeed later.
