@@ -188,7 +188,8 @@ class Interpreter:
                     calls.append(call)
                     if len(calls) > MOST_CALLS:
                         raise _TooMuchError(f"The script makes more than {MOST_CALLS} calls.")
-                    # The script has no other task, so its call is sent before `prepare` runs on.
+                    # The script has no other task. So its call is sent at once, and `prepare` runs
+                    # on meanwhile.
                     is_alone = snapshot.allow_eager_await and self._open == set()
                     if self._open is not None:
                         self._open.add(call.id)
@@ -250,7 +251,7 @@ def _issued(snapshot: monty.FunctionSnapshot) -> IssuedCall | None:
     """Return the call at which a script has stopped; None if such a call is not allowed.
 
     Raises:
-        _TooMuchError: the arguments are too large.
+        _TooMuchError: the arguments are too large, or are not a name and a dict.
     """
     if snapshot.is_os_function:
         if snapshot.function_name != SLEEP:
