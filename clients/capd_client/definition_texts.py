@@ -31,7 +31,10 @@ def status_line(status: Mapping[str, Any]) -> str:
 
 
 def overview(found: Mapping[str, Any]) -> str:
-    """Return the line that `capd trust definitions` prints if nothing has changed."""
+    """Return the line that `capd trust definitions` prints if nothing has changed.
+
+    `found` is the daemon's answer to `definitions`.
+    """
     servers = found.get("servers") or []
     tools = sum(int(each.get("tools", 0)) for each in servers)
     many = "server" if len(servers) == 1 else "servers"
@@ -39,7 +42,10 @@ def overview(found: Mapping[str, Any]) -> str:
 
 
 def change_lines(server: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that a person reads before deciding on a server's changes."""
+    """Yield the lines that a person reads before deciding on the changes of a server.
+
+    `server` is an entry of the daemon's answer to `definitions`.
+    """
     standing = _STANDING.get(str(server.get("standing")), "")
     about = f" ({standing})" if standing else ""
     yield f"{server.get('name')}{about}: {server.get('tools', 0)} tools are trusted"
@@ -60,7 +66,10 @@ def change_lines(server: Mapping[str, Any]) -> Iterator[str]:
 
 
 def flag_rows(found: Mapping[str, Any]) -> list[Sequence[str]]:
-    """Return a row for each flag: server, tool, flag, the suspicious text, and its place."""
+    """Return a row for each flag: server, tool, flag, the suspicious text, and its place.
+
+    `found` is the daemon's answer to `definitions`.
+    """
     return [
         (
             str(server.get("name")),

@@ -26,8 +26,8 @@ BUDGET = 0.25
 """Seconds from here to the end. Together with Python's own start a hook takes less than 300 ms."""
 BUDGET_VARIABLE = "CAPD_HOOK_BUDGET"
 LONGEST_BUDGET = 4.0
-"""Seconds. The hooks that capd installs have a limit of 5 s, and some clients complain when a hook
-exceeds it."""
+"""The most seconds that a hook may take, whatever the user's setting or the client's own limit. The
+hooks that capd installs have a limit of 5 s, and some clients complain when a hook exceeds it."""
 _DELIVERY_TIME = 0.03
 """Seconds of the budget that are reserved for passing the answer on to the client."""
 _SPARE_TIME = 1.0
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
 
 
 def budget(env: Mapping[str, str]) -> float:
-    """Return the seconds that a hook may take; the user's setting is used if it is positive."""
+    """Return the seconds that a hook may take: the user's setting if positive, else `BUDGET`."""
     try:
         wanted = float(env.get(BUDGET_VARIABLE, ""))
     except ValueError:
@@ -122,7 +122,7 @@ def _reached(client: str) -> Control:
 
 
 def _patience() -> float:
-    """Return the seconds that are left to wait for an answer; never 0, so that one is tried."""
+    """Return the seconds left to wait for an answer; never 0, so that the daemon is asked."""
     left = signal.getitimer(signal.ITIMER_REAL)[0]
     return round(max(left - _DELIVERY_TIME, _DELIVERY_TIME), 3)
 

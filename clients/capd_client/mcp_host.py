@@ -135,7 +135,7 @@ class McpHost:
             for line in self.process.stdout:
                 self._lines.put(json.loads(line))
         except (OSError, ValueError):
-            # Closed by `leave`, or not JSON: either way nothing more is to be had.
+            # `leave` has closed the output, or a line is not JSON. No further message can be read.
             pass
         self._lines.put(None)
 

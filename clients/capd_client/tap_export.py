@@ -154,7 +154,7 @@ class TapExport:
     def _hide(
         self, name: str, server: dict[str, Any], record: SourceRecord | None, keys: list[str]
     ) -> None:
-        """Replace each secret in a server's definition by a placeholder with its key."""
+        """Replace each secret in a server's table by a placeholder; add their keys to `keys`."""
 
         def put(text: Text) -> str:
             return self._put(name, text, keys)
@@ -203,7 +203,7 @@ class TapExport:
         return file.sub(lambda _: name, word)
 
     def _without_stored(self, value: Any, keys: list[str]) -> Any:
-        """Return a value of TOML with every stored secret in it replaced by its key."""
+        """Return a TOML value in which keys replace stored secrets; add these keys to `keys`."""
         if isinstance(value, dict):
             return {
                 str(self._without_stored(key, keys)): self._without_stored(inner, keys)

@@ -21,11 +21,11 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _STARTER = "starter"
 """The tap that comes with capd."""
 OWN = "own"
-"""The tap of what a person adds, in the folder of the same name beside the list. Its servers may do
-more than those of other taps, so no other tap has this name."""
+"""The tap with the servers that a person adds. Its folder has the same name, beside the list. Its
+servers may do more than those of other taps, so no other tap may have this name."""
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _BROKEN = re.compile(rf"^taps = \[((?:name = {_STRING}\npath = {_STRING}\n)+)\]", re.MULTILINE)
-"""How an earlier capd wrote the first tap into `taps = []`, which removing the last one left."""
+"""The invalid text that an earlier capd wrote when it added a tap to an empty list, `taps = []`."""
 
 
 class TapError(Exception):
@@ -197,7 +197,8 @@ def _append(document: "TOMLDocument", tap: dict[str, str]) -> None:
         taps.append(inline)
         return
     if not isinstance(taps, AoT):
-        # At the end: a key that stands below `taps = []` would else be one of the new table.
+        # Append the tables at the end. Otherwise a key below `taps = []` would become a key of the
+        # new table.
         document.pop("taps", None)
         taps = tomlkit.aot()
         document.append("taps", taps)

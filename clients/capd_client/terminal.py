@@ -67,7 +67,8 @@ def wrapped(text: str, columns: int, *, first: str = "", further: str = "") -> l
         initial_indent=first,
         subsequent_indent=further,
         break_on_hyphens=False,
-        # A path or a command is copied: it runs over rather than break.
+        # A person may copy a path or a command, so it is not broken, even if it is too long for the
+        # line.
         break_long_words=False,
     )
     return lines or [first.rstrip()]

@@ -115,7 +115,8 @@ def bar(done: int, total: int) -> str:
 def server_words(servers: list[dict[str, Any]]) -> str:
     """Return text about the servers that are being started; empty if none is.
 
-    In the daemon's answer, `uptime_s` of such a server is the seconds since its start began.
+    `uptime_s` of such a server has to be the seconds since its start began, which differs from the
+    daemon's answer: there it is 0 until the server is ready.
     """
     words = []
     for each in servers:
@@ -130,7 +131,10 @@ def server_words(servers: list[dict[str, Any]]) -> str:
 
 @contextlib.contextmanager
 def waiting_for_servers(socket: str, what: str) -> Iterator[Waiting]:
-    """Show `what`, or the servers that the daemon at `socket` is starting, while the block runs."""
+    """Show `what`, or the servers that the daemon at `socket` is starting, while the block runs.
+
+    Yield the `Waiting` that shows it.
+    """
     control = Control(socket, client="capd waits")
     states: dict[str, float] = {}
 
@@ -142,7 +146,7 @@ def waiting_for_servers(socket: str, what: str) -> Iterator[Waiting]:
         now = time.monotonic()
         starting = [each for each in servers if each.get("state") in {"starting", "backing_off"}]
         for each in starting:
-            # The uptime of a process that is started by another one is not that of the start.
+            # The daemon's `uptime_s` begins when a server is ready, so the start is timed here.
             since = states.setdefault(str(each.get("instance")), now)
             each["uptime_s"] = now - since
         return server_words(starting)

@@ -15,24 +15,25 @@ from typing import Any
 Json = dict[str, Any]
 
 NAME = "capd"
-"""The server's name, which it also has in the configuration of agents that have capd already."""
+"""The server's name. Agents that have capd already use the same name in their configuration."""
 
 _OPENING = frozenset({"session/new", "session/load", "session/resume", "session/fork"})
 _ENDING = frozenset({"session/close", "session/delete"})
 _PROMPT = "session/prompt"
 _KEY = "CAPD_SESSION"
 _SILENCE = "CAPD_ACP"
-"""The variable by which the shim keeps an agent's own prompt hook from sending the message twice.
-"""
+"""A variable of the shim. If it is set, the shim answers the agent's own prompt hook with an empty
+text, because the prompt is sent to the daemon here."""
 _SHARING = ("opencode",)
-"""Agents that connect a folder's servers only once: all sessions of the folder share one key."""
+"""Agents that connect to a folder's servers only once. All their sessions in one folder share a
+key."""
 _MOST_OPENING = 1000
-"""Unanswered requests to open a session that are remembered, in case an agent never answers."""
+"""The most unanswered requests to open a session that are remembered; an agent may never answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The text of a user's prompt, and the key of the capd session that it belongs to."""
+    """The text of a user's prompt, and the key of the capd session that the prompt belongs to."""
 
     session: str
     text: str
@@ -40,7 +41,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class AgentLine:
-    """A line to send to the agent. If it is a prompt with text of the user, `prompt` is set."""
+    """A line to send to the agent. `prompt` is set if the line is a prompt with the user's text."""
 
     line: bytes
     prompt: Prompt | None = None

@@ -1,9 +1,9 @@
 """Ends an agent and everything that it started, so that nothing outlives the editor.
 
-An agent may ignore the end of its input, and SIGTERM as well (Gemini CLI does both), and its real
-work may be in a child. A child that has detached itself, as a daemon does, is found by a variable
-that only this agent was started with. An editor may kill `capd acp` itself. For that case a
-separate process waits beside it.
+An agent may ignore the end of its input, and SIGTERM as well (Gemini CLI ignores both), and its
+real work may be in a child process. A child that has detached itself, as a daemon does, is found by
+an environment variable that only this agent was started with. An editor may kill `capd acp` itself.
+For that case a separate process, the watcher, waits beside it.
 """
 
 import contextlib
@@ -14,19 +14,22 @@ from collections.abc import Iterable
 from pathlib import Path
 
 MARK = "CAPD_ACP_TREE"
-"""The variable; its value is different for each agent."""
+"""The environment variable that marks an agent's processes. Its value is different for each agent.
+"""
 _PROC = Path("/proc")
 _POLL = 0.05
 _LONGEST_END = 5.0
-"""Seconds for killing processes that keep starting others."""
+"""Seconds after which killing stops, even if processes keep starting others."""
 _PPID, _STARTED = 1, 19
-"""Fields of `/proc/PID/stat` after the name, which may contain anything."""
+"""Indexes of the parent's pid and the start time in the fields of `/proc/PID/stat` after the name.
+"""
 
 
 def end(pid: int, mark: str, grace: float) -> None:
     """End the process `pid` and everything that it started: ask first, then kill.
 
-    If the process has ended already, processes with its `mark` are still ended.
+    If the process has ended already, processes with its `mark` are still ended. `grace` is the
+    number of seconds between asking and killing.
     """
     identity = started(pid)
     give_up_at = time.monotonic() + grace

@@ -20,15 +20,15 @@ from capd_client.acp.turns import Turns
 
 _READ_BYTES = 256 * 1024
 _LINE_LIMIT_BYTES = 64 * 1024 * 1024
-"""A longer line is passed on in pieces, and not parsed."""
+"""A longer line is passed on in pieces, and is not parsed."""
 VARIABLE = "CAPD_ACP"
 """Tells the agent's own hooks and plugins that its prompts are sent to capd here."""
 GRACE = 5.0
-"""Seconds for an agent whose editor is gone: to end by itself, and again after being told to."""
+"""Seconds that an agent gets to end by itself when its editor is gone, and again after SIGTERM."""
 _DRAIN = 1.0
-"""Seconds for more output of an agent that has ended; a child may keep its output open."""
+"""Seconds to wait for more output of an agent that has ended; a child may keep its output open."""
 _DRAIN_LIMIT = 60.0
-"""Seconds for an editor to read what an agent had written when it ended."""
+"""The most seconds for an editor to read what an agent had written when it ended."""
 _LOOK = 0.02
 _SIGNALLED = 128
 
@@ -46,7 +46,8 @@ class Proxy:
         self._mark = uuid.uuid4().hex
         self._is_ending = False
         self._has_passed_all = threading.Event()
-        """Whether all output that was read is with the editor, and more is waited for."""
+        """Set while the editor has all output that was read, and the reading thread waits for more.
+        """
         self._watcher = process_tree.watch(self._mark, grace)
         self._process = subprocess.Popen(
             list(command),
@@ -119,7 +120,7 @@ class Proxy:
                             self._dialogue.from_agent(piece)
                 _write(1, piece)
             return
-        # The editor reads no more.
+        # The editor no longer reads.
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
 

@@ -1,4 +1,7 @@
-"""Sends the text of a prompt to the daemon, within the time that an editor can wait."""
+"""Sends the text of a prompt to the daemon, within the time that an editor can wait.
+
+A turn is one message of the user, together with what capd decides on it.
+"""
 
 import threading
 import time
@@ -8,20 +11,22 @@ from capd_client.acp.dialogue import Prompt
 from capd_client.control import Control, ControlError, DaemonDownError
 
 BUDGET = 0.3
-"""Seconds that a prompt waits. A longer turn goes on, and its tools come one request later."""
+"""Seconds for which a prompt waits for its turn. A longer turn goes on; then its tools come one
+request of the model later."""
 _PATIENCE = 20.0
-"""Seconds for a session that its agent opens after the first prompt."""
+"""Seconds to wait for a session that its agent opens only after the first prompt."""
 _TURN_TIMEOUT = 120.0
 _PAUSE = 0.02
 _RELIST = 0.06
-"""An agent that was told of new tools lists them again within 8 to 26 ms."""
+"""Seconds to wait for an agent that was told of new tools: it lists them again within 8 to 26 ms.
+"""
 _MOST_AT_ONCE = 8
-"""Limit of turns without an answer: a daemon that hangs gets no more."""
+"""The most turns without an answer at a time. A daemon that hangs gets no more."""
 _NOT_FOUND = 4004
 _SAYING = 0.03
-"""Seconds of the budget for the answer's way from the daemon to the agent."""
+"""Seconds of the budget that are kept for passing the answer from the daemon to the agent."""
 _LEAST = 0.05
-"""Seconds; with less time the daemon is not asked."""
+"""If fewer seconds are left, the daemon is told that its answer will not be read."""
 
 
 class Turns:

@@ -42,9 +42,10 @@ class Address:
             raise RefusedError(text, 4003)
 
     def start(self) -> str:
-        """Start a daemon and wait until it answers; return why it does not, else an empty text.
+        """Start a daemon and wait until it answers; return why it does not, empty if it does.
 
-        A separate process starts it and ends, so that the program has no new child process.
+        A separate process starts the daemon and then ends, so that the program has no new child
+        process.
         """
         command = [sys.executable, "-P", "-m", "capd_client.entry", "daemon", "start"]
         try:

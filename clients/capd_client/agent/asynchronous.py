@@ -92,17 +92,23 @@ class AsyncSession:
         return self._link.changes
 
     async def turn(self, text: str, *, timeout: float | None = None) -> Turn:
-        """Send the user's message; when this returns, the tools that it needs are switched on."""
+        """Send the user's message; when this returns, the tools that it needs are switched on.
+
+        `timeout` is in seconds; None waits without a limit.
+        """
         return Turn.read(await self._ask("capd/turn", {"text": text}, timeout))
 
     async def tools(self, *, timeout: float | None = None) -> list[Tool]:
-        """Return the tools that are listed now."""
+        """Return the tools that are listed now.
+
+        `timeout` is in seconds; None waits without a limit.
+        """
         return tools_of(await self._ask("tools/list", {}, timeout))
 
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Result:
-        """Call a tool. The errors are those of `Session.call`."""
+        """Call a tool. `timeout` and the errors are those of `Session.call`."""
         params = {"name": name, "arguments": dict(arguments or {})}
         return Result.read(await self._ask("tools/call", params, timeout))
 

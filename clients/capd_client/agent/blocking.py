@@ -85,17 +85,25 @@ class Session:
         return self._link.changes
 
     def turn(self, text: str, *, timeout: float | None = None) -> Turn:
-        """Send the user's message; when this returns, the tools that it needs are switched on."""
+        """Send the user's message; when this returns, the tools that it needs are switched on.
+
+        `timeout` is in seconds; None waits without a limit.
+        """
         return Turn.read(self._ask("capd/turn", {"text": text}, timeout))
 
     def tools(self, *, timeout: float | None = None) -> list[Tool]:
-        """Return the tools that are listed now."""
+        """Return the tools that are listed now.
+
+        `timeout` is in seconds; None waits without a limit.
+        """
         return tools_of(self._ask("tools/list", {}, timeout))
 
     def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Result:
         """Call a tool.
+
+        `timeout` is in seconds; None waits without a limit.
 
         Raises:
             NotSentError: nothing has run.

@@ -79,13 +79,14 @@ def connect(
 ) -> Connecting:
     """Return a session to be opened with `with` or `async with`.
 
-    `client` names the agent; by default it is the program's name. `project` is the folder that the
-    agent works in; by default the working directory. `session` is a key of your own, 1-128 of
-    `A-Za-z0-9._:-`: an agent that uses it again within a day finds the same tools switched on.
-    `parent` is the key of the session that started this one, and `inherit` says whether this one
-    starts with the same tools switched on. `env` has the values that servers ask for; by default
-    the process's environment. If no daemon answers, one is started, unless `start` is false or
-    `socket` names one. `patience` is the number of seconds to wait for a daemon.
+    `client` names the agent; by default it is the program's name. `version` is the agent's version.
+    `project` is the folder that the agent works in; by default the working directory. `session` is
+    a key of your own, 1-128 of `A-Za-z0-9._:-`: an agent that uses it again within a day finds the
+    same tools switched on. `parent` is the key of the session that started this one, and `inherit`
+    says whether this one starts with the same tools switched on. `env` has the values that servers
+    ask for; by default the process's environment. If no daemon answers, one is started, unless
+    `start` is false or `socket` names one. `patience` is the number of seconds to wait for a
+    daemon.
     """
     values = os.environ if env is None else env
     folder = os.path.realpath(project or Path.cwd())

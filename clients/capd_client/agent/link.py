@@ -88,10 +88,10 @@ class Link:
         self.trouble = ""
         """Why the last attempt to connect failed."""
         self.is_stopped = False
-        """Whether a person has stopped capd. Then no daemon is started, and requests fail at
-        once."""
+        """Whether a person has stopped capd. While this is set, no daemon is started, and requests
+        fail at once."""
         self.changes = 0
-        """How often the list of tools may have changed."""
+        """How often the list of tools may have changed so far."""
         self.fatal: CapdError | None = None
         """Why the session is over; None if it is not, or if it was closed."""
         self._resume = ""

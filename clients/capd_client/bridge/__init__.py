@@ -1,1 +1,1 @@
-"""Bridges: editors on another host or in a container use this user's daemon."""
+"""Bridges: editors on another host or in a container (the far side) use this user's daemon."""

@@ -1,7 +1,7 @@
-"""Builds the one file that a bridge copies to the far side.
+"""Builds the one file that a bridge copies to the far side (the other host or the container).
 
-It has the shim, the program that keeps the bridge open there and removes its files at the end
-(`far_side`), and the program that runs servers there (`runner`).
+The file contains the shim, the program that keeps the bridge open there and removes its files at
+the end (`far_side`), and the program that runs servers there (`runner`).
 """
 
 import io
@@ -37,13 +37,16 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def far_side_program() -> bytes:
-    """Return the program that prepares the far side, as source."""
+    """Return the source of the program that prepares the far side."""
     source = files("capd_client.bridge").joinpath("far_side.py").read_bytes()
     return source + b"\n\nsys.exit(obey())\n"
 
 
 def bundle() -> bytes:
-    """Return these programs as one zip file that Python runs; one version gives the same bytes."""
+    """Return the shim, `far_side` and `runner` as one zip file that Python can run.
+
+    The same version of capd always gives the same bytes.
+    """
     data = io.BytesIO(b"#!/usr/bin/env python3\n")
     data.seek(0, io.SEEK_END)
     package = files("capd_client")

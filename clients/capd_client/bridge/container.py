@@ -26,7 +26,8 @@ from capd_client.bridge.streams import StreamEndedError, Streams
 
 ENGINES = ("podman", "docker")
 _OWN = {"podman": ("--detach-keys=",), "docker": ()}
-"""Options of each engine: podman removes its detach keys from any stream, also from frames."""
+"""More options of `exec` for each engine. podman's detach keys are switched off, because podman
+would remove their bytes from any stream, also from frames."""
 
 
 class ContainerBridge(FarBridge):

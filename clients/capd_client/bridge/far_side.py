@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 MARK = "capd-bridge:"
-"""Begins each line for the other side: a login shell may print lines of its own."""
+"""The beginning of each line for the near side. Lines without it come from a login shell."""
 SILENCE = 60.0
-"""Seconds without a word from the other side after which it counts as gone."""
+"""Seconds without a message from the near side after which it counts as gone."""
 FILES = ("capd.pyz", "credential", "generation", "socket", "pid")
 
 
@@ -75,7 +75,11 @@ def write(path: Path, data: bytes, mode: int) -> None:
 
 
 def prepare(order: dict[str, Any], shim: bytes) -> None:
-    """Install the shim and its credential, replacing those of an earlier bridge."""
+    """Install the shim and its credential, replacing those of an earlier bridge.
+
+    `order` is the near side's command. Its `generation` is a random text that is new for each
+    connection of the bridge.
+    """
     folder = folder_of(order["name"])
     with locked(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -96,8 +100,12 @@ def prepare(order: dict[str, Any], shim: bytes) -> None:
 
 
 def hold(folder: Path, generation: str) -> None:
-    """Wait until the near side is gone; then remove everything."""
-    # A file of its own, in the one file that a bridge puts here.
+    """Wait until the near side is gone; then remove everything.
+
+    The near side is the machine of the daemon, from which the bridge was opened. `generation` is
+    that of the command `prepare`: what a newer connection has installed is left in place.
+    """
+    # In the zip file that a bridge puts here, the runner is a module of its own.
     from capd_client.bridge.runner import RunnerSupervisor  # noqa: PLC0415
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -119,7 +127,7 @@ def hold(folder: Path, generation: str) -> None:
 
 def hold_streams(folder: Path, generation: str) -> None:
     """Serve the socket over standard input and output; as `hold`, remove everything at the end."""
-    # Files of their own, in the one file that a bridge puts here.
+    # In the zip file that a bridge puts here, these are modules of their own.
     from capd_client.bridge.runner import RunnerSupervisor  # noqa: PLC0415
     from capd_client.bridge.streams import StreamEndedError, Streams  # noqa: PLC0415
 
@@ -186,7 +194,10 @@ def _stop(_number: int, _frame: object) -> None:
 
 
 def clean(folder: Path, generation: str = "") -> None:
-    """Remove everything that the bridge installed, unless a newer one of this name replaced it."""
+    """Remove everything that the bridge installed, unless a newer one of this name replaced it.
+
+    It was replaced if the saved generation is not `generation`. An empty one always removes.
+    """
     if not folder.parent.is_dir():
         # Taking the lock would make it again.
         return
@@ -255,7 +266,7 @@ def end_holder(holder: int) -> None:
 
 
 def remove_files(folder: Path, names: Iterable[str]) -> None:
-    """Remove those of the files that exist."""
+    """Remove the files with these names in `folder`, as far as they exist."""
     for name in names:
         (folder / name).unlink(missing_ok=True)
 

@@ -6,7 +6,7 @@ from capd_client.control import Control
 
 
 class HeldBridge:
-    """The daemon's end of a bridge. The bridge exists for as long as this connection.
+    """The daemon's end of a bridge. The bridge exists for as long as this control connection.
 
     Raises:
         DaemonDownError, ControlError: as for `Control`.

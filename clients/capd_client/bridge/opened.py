@@ -2,7 +2,7 @@
 
 open the bridge ──> prepare ──> serve ──cut──> prepare ... as long as it takes
                           ^         │
-                          └─daemon──┘──revoked, a signal, ended over there──> removed
+                          └─daemon──┘──revoked, a signal, ended on the far side──> removed
 """
 
 import contextlib
@@ -34,10 +34,11 @@ BEAT = 5.0
 FAREWELL = 5.0
 """Seconds for the far side to remove its files."""
 MOST_SAID = 1 << 20
-"""Bytes of a far side's answer; a login shell may print lines of its own before it."""
+"""The most bytes of a far side's answer; a login shell may print lines of its own before it."""
 _MOST_PATH = 1024
 _STEERING = frozenset("%$:\\")
-"""Characters with a meaning for ssh in the path of a socket: variables, separators of paths."""
+"""Characters with a special meaning for ssh in the path of a socket: they begin a variable, or
+separate two paths."""
 _FIRST_PAUSE = 0.2
 _LAST_PAUSE = 2.0
 _PREPARE_TIMEOUT = 30.0
@@ -81,7 +82,7 @@ class Prepared:
 
 
 class FarBridge(ABC):
-    """One bridge to one host or container."""
+    """One bridge to one host or container; `socket` is the path of the daemon's socket."""
 
     kind: str
     """The kind of connection, as `capd status` shows it."""
@@ -98,7 +99,9 @@ class FarBridge(ABC):
     ) -> None:
         """Create the bridge; it is not open yet.
 
-        `wake` is a descriptor that becomes readable when a signal asks this process to end.
+        `target` names the host or container. `is_installed` says whether to add the shim to the
+        configuration of Claude Code there. `say` shows a line to the person. `wake` is a descriptor
+        that becomes readable when a signal asks this process to end.
         """
         self._socket = socket
         self._name = name
@@ -165,7 +168,7 @@ class FarBridge(ABC):
     def _ordered(
         self, order: dict[str, Any], payload: bytes, timeout: float | None
     ) -> dict[str, Any]:
-        """Send the far side a command, and return its report.
+        """Send the far side the command `order`, followed by `payload`; return its report.
 
         `timeout` is in seconds.
         """
@@ -249,10 +252,13 @@ def send_order(
     payload: bytes = b"",
     timeout: float | None = None,
 ) -> dict[str, Any]:
-    """Send the far side a command, and return its answer.
+    """Send the far side the command `order`, followed by `payload`; return its answer.
+
+    `command` is the local program that connects to the far side. `target` names the far side in
+    errors. `timeout` is in seconds; None waits without a limit.
 
     Raises:
-        FarSideError: the far side did not carry it out.
+        FarSideError: the far side did not carry the command out.
     """
     program = far_side_program()
     data = b"%d\n%s%s\n%s" % (len(program), program, json.dumps(order).encode(), payload)
@@ -275,9 +281,9 @@ def send_order(
 def _answer(
     process: "subprocess.Popen[bytes]", host: str, data: bytes, timeout: float | None
 ) -> tuple[bytes, int]:
-    """Send `data` to the process; return what the far side prints, and the exit code of ssh.
+    """Send `data` to the process; return what the far side prints, and the process's exit code.
 
-    The process has ended when this returns.
+    The process has ended when this returns. `host` names the far side in errors.
     """
     assert process.stdin is not None
     assert process.stdout is not None

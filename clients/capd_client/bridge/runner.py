@@ -4,8 +4,8 @@
                                         │                      │
                                         └──idle connection─────┴──> the bridge's socket
 
-The runner keeps one idle connection at the bridge's socket. As soon as the daemon sends an order on
-it, the runner forks a guard that has the connection from then on, and opens the next one. The order
+The runner keeps one idle connection at the bridge's socket. When the daemon sends an order on it,
+the runner forks a guard, which takes over this connection, and opens the next idle one. The order
 is one line of JSON: `argv`, `env`, and the folder `cwd`. After that both sides send frames of one
 letter, four bytes of length, and the payload:
 
@@ -16,8 +16,8 @@ letter, four bytes of length, and the payload:
                     g  nothing of it is left
 
 Nothing that was started outlives its connection, its guard, the runner or `hold`: each of these
-processes adopts orphans (Linux: child subreaper), and kills what the one below it has left. It
-needs Python 3.8 and its standard library.
+processes adopts orphans (Linux: child subreaper), and kills what the process below it has left. The
+runner needs Python 3.8 and its standard library.
 """
 
 from __future__ import annotations
@@ -44,17 +44,18 @@ HEAD = struct.Struct(">cI")
 MOST_PAYLOAD_BYTES = 65536
 MOST_ORDER_BYTES = 1 << 20
 MOST_UNREAD_BYTES = 16 << 20
-"""Input that waits for a server; one that reads less is ended."""
+"""The most bytes of input that wait for a server. A server that reads too slowly for this is ended.
+"""
 MOST_SERVERS = 64
 _PAUSE_BYTES = 1 << 18
-"""What may wait for the connection before the server's output is no longer read."""
+"""While this many bytes wait for the connection, the server's output is not read."""
 _PROTOCOL = 1
 _HELLO_TIMEOUT = 30.0
 _RETRY = 1.0
 _KILL_TIMEOUT = 5.0
 _LAST_OUTPUT = 0.5
 _LOOK = 5.0
-"""Seconds after which a guard looks whether its server lives, if nothing has woken it."""
+"""Seconds after which a guard checks whether its server lives, if nothing else has woken it."""
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
 _INHERITED = frozenset(
@@ -66,7 +67,7 @@ _INHERITED = frozenset(
     )
 )
 _OWN_FOLDERS = ("~/.local/bin", "~/bin", "/usr/local/bin")
-"""Where programs of a user are, and which a shell without a terminal often does not have."""
+"""Folders with a user's programs. In a shell without a terminal they are often missing on PATH."""
 
 
 def environment(own: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str]:
@@ -83,7 +84,7 @@ def environment(own: Mapping[str, str], declared: Mapping[str, str]) -> dict[str
 
 
 def descendants(root: int) -> list[int]:
-    """Return every process below `root`; without /proc none is known."""
+    """Return every process below `root`; empty if there is no /proc."""
     children: dict[int, list[int]] = {}
     try:
         numbers = [int(each) for each in os.listdir("/proc") if each.isdigit()]  # noqa: PTH208
@@ -152,7 +153,8 @@ class RunnerSupervisor:
         self._started_at = time.monotonic()
         null = subprocess.DEVNULL
         with contextlib.suppress(OSError):
-            # Nothing of it may stand in the output, which is the far side's answer.
+            # The standard output is the far side's answer, so nothing of the runner may appear in
+            # it.
             self._runner = subprocess.Popen(
                 self._words, stdin=subprocess.PIPE, stdout=null, stderr=null
             )
@@ -206,7 +208,8 @@ class _Runner:
                 self._wait(None, _RETRY)
                 continue
             with idle:
-                # The daemon looks at nobody's hello for ever, and nobody at an idle connection.
+                # Wait for an order without a limit. Each second, `_wait` also reaps guards that
+                # have ended.
                 while not self._wait(idle, 1.0):
                     continue
                 if _is_open(idle):
@@ -292,7 +295,7 @@ class _Runner:
             status = 0
         finally:
             kill_below()
-            # Not the end of the runner: its blocks are not this process's.
+            # End only this forked process, without running the `finally` blocks of the runner.
             os._exit(status)
 
 
@@ -438,7 +441,7 @@ class Guard:
         except BlockingIOError:
             return
         except OSError:
-            # It has closed its input; whether it lives on is its own affair.
+            # The server has closed its input. It may go on running.
             self._unread.clear()
             return
         del self._unread[:sent]
@@ -486,7 +489,7 @@ class Guard:
         """Send the last output of a server that has ended, and how it ended."""
         until = time.monotonic() + _LAST_OUTPUT
         while self._outputs and time.monotonic() < until and not self._is_over:
-            # A process that it has left may keep its output open, and writes nothing of interest.
+            # A process that the server left behind may keep the output open. It is not waited for.
             if not select.select(list(self._outputs), [], [], 0)[0] and not self._out:
                 break
             self._turn(0.05)

@@ -2,7 +2,7 @@
 
     open the bridge ──> prepare (ssh) ──> hold (ssh -R) ──cut──> prepare ... as long as it takes
                               ^                │
-                              └─daemon back────┘──revoked, a signal, ended over there──> removed
+                              └─daemon back────┘──revoked, a signal, ended on the host──> removed
 
 The far side needs sshd and Python 3.8. It gets one file and the bridge's credential, over the
 standard input of ssh. `hold` removes both when its input ends, so this process may be killed.
@@ -44,7 +44,7 @@ _HELD = (
 )
 
 _LAST_WORDS = 1.0
-"""Seconds in which ssh ends by itself after its session has."""
+"""Seconds that ssh gets to end by itself after its session has ended."""
 
 
 class SshBridge(FarBridge):

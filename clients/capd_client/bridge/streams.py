@@ -29,10 +29,10 @@ _HEAD = struct.Struct(">cII")
 MOST_PAYLOAD_BYTES = 65536
 MOST_CONNECTIONS = 128
 MOST_WAITING_BYTES = 16 << 20
-"""For one connection: a result may have 8 MiB in a line."""
+"""The most unwritten bytes of one connection: a result may be a line of 8 MiB."""
 MOST_WAITING_IN_ALL_BYTES = 64 << 20
 _PAUSE_BYTES = 1 << 20
-"""Bytes that may wait for the stream; beyond them connections are not read."""
+"""While this many bytes wait for the stream, connections are not read."""
 
 
 class StreamEndedError(Exception):
@@ -82,6 +82,8 @@ class Streams:
     ) -> tuple[list[dict[str, Any]], list[int]]:
         """Read and write once; return the other side's messages, and which `others` are readable.
 
+        If there is nothing to do, wait up to `timeout` seconds.
+
         Raises:
             StreamEndedError: the stream has ended.
         """
@@ -112,7 +114,7 @@ class Streams:
         return words, [fd for fd in others if fd in ready]
 
     def drain(self, turns: int = 50) -> None:
-        """Send the data that is waiting, for five seconds at most."""
+        """Send the waiting data, in at most `turns` writes; each waits up to 0.1 s."""
         for _ in range(turns):
             if not self._out:
                 return
@@ -126,7 +128,8 @@ class Streams:
 
     def _put(self, kind: bytes, number: int, payload: bytes = b"") -> None:
         self._out += _HEAD.pack(kind, number, len(payload)) + payload
-        # Reading pauses long before this. So these are answers, to an end that only asks.
+        # Connections are no longer read long before this limit. So the bytes are answers to the
+        # other end, which sends requests and reads nothing.
         if len(self._out) > MOST_WAITING_IN_ALL_BYTES:
             raise StreamEndedError("the other side reads nothing of what is sent to it")
 

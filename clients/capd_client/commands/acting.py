@@ -27,7 +27,7 @@ from capd_client.waiting import Waiting, waiting_for_servers
 _ACCOUNT = re.compile("[A-Za-z][A-Za-z0-9_]*")
 _MOST_ACCOUNT = 64
 _MOST_PASTED = 9000
-"""Characters that are read of a pasted address; the daemon refuses one that is this long."""
+"""The most characters that are read of a pasted address. The daemon refuses one of this length."""
 _MOST_PASTES = 5
 
 

@@ -135,7 +135,8 @@ def _take_known_tools(plan: "ImportPlan") -> None:
     from capd_client.own_tap import definition  # noqa: PLC0415
 
     added = [each.server for each in plan.added if each.server is not None]
-    # Lists of what has run here; else a tap can know a package that a launcher runs.
+    # If no server has run here, only taps have tool lists, and only for packages that a launcher
+    # runs.
     has_lists = any(Path(this_places().cache, "tools").glob("*"))
     servers = {each.name: definition(each) for each in added if has_lists or _is_launched(each)}
     if not servers:
@@ -143,7 +144,7 @@ def _take_known_tools(plan: "ImportPlan") -> None:
     try:
         found = ask_registry("triggers", {"servers": servers}, what="looking for their tools")
     except RegistryError:
-        # Without them the triggers are made from the servers' names.
+        # Then the triggers are made from the servers' names.
         return
     for each in plan.added:
         if proposed := found["servers"].get(each.name):

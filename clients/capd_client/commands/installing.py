@@ -150,7 +150,7 @@ def _start_once(known: KnownClient) -> None:
     command = client_of(known, os.environ).first_start()
     if not command:
         return
-    # An empty folder: a project's own plugins and settings are not for now.
+    # Start it in an empty folder, so that it loads no project's plugins and settings.
     with (
         tempfile.TemporaryDirectory(prefix="capd-") as empty,
         Waiting(f"{known.title} fetches what its plugins may need"),

@@ -20,7 +20,7 @@ _AGAIN = "capd daemon install"
 _NO_SUCH_SERVICE = 113
 _TIMEOUT = 5.0
 _OFTEN = 5
-"""Starts since it was loaded from which a running agent is reported: it keeps dying."""
+"""A running agent that was started this often since it was loaded is reported: it keeps dying."""
 # One tab is the agent itself; deeper lines belong to its endpoints and its environment.
 _FACT = re.compile(r"^(?:\t| {1,4})?([a-z][a-z ]*) = (.*)$")
 

@@ -89,7 +89,7 @@ def check_default_level(
     if not found.has_mounts:
         lacks.append("they see capd's folders, with stored secrets")
     if not is_apart:
-        # A user namespace alone keeps others from reading, and root has none.
+        # A user namespace is enough to keep servers from reading each other, but root gets none.
         reads = "" if found.has_mounts and not found.is_root else "read and "
         lacks.append(f"they may {reads}signal each other and the daemon")
     if not lacks:

@@ -78,7 +78,8 @@ def _as_written(systemd: Systemd) -> Iterator[Finding]:
 
 
 def _enabled(systemd: Systemd) -> Iterator[Finding]:
-    # By the links that `enable` makes: `systemctl --user is-enabled` needs a running manager.
+    # Look at the links that `enable` makes, because `systemctl --user is-enabled` needs a running
+    # manager.
     off = [
         name
         for name, target in _WANTED_BY.items()

@@ -40,8 +40,8 @@ _HTTP_TYPES = frozenset(
 )
 _SECONDS = {"claude": 0.001, "gemini": 0.001, "qwen": 0.001, "cline": 1.0, "cline-vscode": 1.0,
             "roo": 1.0, "goose": 1.0}  # fmt: skip
-"""The unit of a client's `timeout` in seconds, if `timeout` limits a call. Of other clients
-`timeout` is not taken over."""
+"""The seconds in one unit of a client's `timeout`, for clients whose `timeout` limits a call. The
+`timeout` of other clients is not imported."""
 _OF_EVERY_SERVER = frozenset(
     ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "DISPLAY")
 )

@@ -1,6 +1,6 @@
 """Finds the secrets in a definition: by the names of values, and by what a text looks like.
 
-To hide too much costs one more key in the store. To hide too little leaves a token in a file. So
+Hiding too much costs one more key in the store. Hiding too little leaves a token in a file. So
 every value whose name suggests a secret is hidden, and so is every text that looks like a token.
 """
 
@@ -36,7 +36,7 @@ _LOOKS = re.compile(
     r"|pat[A-Za-z0-9]{14}\.[a-f0-9]{20,}|ATATT[A-Za-z0-9_=-]{20,}|glsa_[A-Za-z0-9_]{20,}"
     r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*"
-    # Behind these stand the digests of images and the commits of packages.
+    # After `@`, `:` or `#` such digits are the digest of an image or the commit of a package.
     r"|(?<![A-Za-z0-9@:#])[a-fA-F0-9]{32,}(?![A-Za-z0-9])"
     r"|(?<![A-Za-z0-9_+/=.-])(?=[A-Za-z0-9_+/=]*[a-z])(?=[A-Za-z0-9_+/=]*[A-Z])"
     r"(?=(?:[A-Za-z_+/=]*[0-9]){3})[A-Za-z0-9_+=]{24,}(?![A-Za-z0-9_+/=.-])",
@@ -52,7 +52,7 @@ _MEMBER = re.compile(
     r'\\?"(?P<name>[\w.-]+)\\?"\s*:\s*\\?"(?:(?:Bearer|Basic)\s+)?(?P<value>[^"\\]+)'
     r"|(?:^|[;,\s])(?P<key>[A-Za-z][\w .-]{0,60}?)\s*=\s*(?P<word>[^;,\s\"']+)"
 )
-"""A member of JSON, and a part of a connection string."""
+"""A member of a JSON object, or a part of a connection string."""
 _SCHEME = re.compile(r"(?P<scheme>(?:Bearer|Basic|Token|ApiKey|Api-Key|Digest)\s+)", re.IGNORECASE)
 _STANDS_FOR = re.compile(
     r"<[^<>]*>|\[[^\[\]]*\]|your[ _-].*|my[ _-].*(?:key|token|secret)|.*[ _-]here"
@@ -63,11 +63,11 @@ _STANDS_FOR = re.compile(
 )
 """Placeholders that documentation has in place of a secret."""
 _SWITCH = re.compile(r"-+(?:no|disable|enable|skip|with|without|use|allow|require)[-_]")
-"""Flags without a value."""
+"""The beginnings of flags that take no value."""
 _HARMLESS = re.compile(r"true|false", re.IGNORECASE)
 _OF_A_FILE = re.compile(r"(?:^|[_-])(?:(?:private|ssh|account)[_-])?key$|credentials?$")
 _PATH = re.compile(r"(?:~|\.{1,2})?/[\w./@ -]+")
-"""A flag whose value may be a file, and a file."""
+"""The path of a file. It is no secret after a flag whose value may be a file (`_OF_A_FILE`)."""
 
 
 def is_secret_name(name: str) -> bool:

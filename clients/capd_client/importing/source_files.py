@@ -17,7 +17,7 @@ from capd_client.install.jsonc import JsoncError, parse
 from capd_client.install.known_clients import KnownClient, ServersFile
 
 _LARGEST_BYTES = 32 << 20
-"""Limit of a file: Claude Code's contains its sessions' histories, beside its servers."""
+"""The most bytes of a file. Claude Code's file contains the histories of its sessions, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        # Much slower, and not needed for megabytes of history without comments.
+        # This parser is much slower. Megabytes of history without comments do not reach it.
         return parse(text).value
 
 
@@ -133,7 +133,7 @@ def _yaml(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
-        # Its own errors, and those of the constructors of its tags for an invalid text.
+        # PyYAML's own errors, and errors of Python that PyYAML raises for an invalid value.
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
         raise ValueError(f"{where}it is not YAML") from None

@@ -95,7 +95,7 @@ class ServersFile:
 
 
 class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the table: an editor or agent that capd can be added to."""
+    """One entry of the table of clients: an editor or agent that capd can be added to."""
 
     title: str
     behaviour: str
@@ -122,7 +122,7 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stdio: Stdio = Stdio()
     http: Http = Http({})
     off: dict[str, bool] = {}
-    """The member that switches a server off."""
+    """The member that switches a server off in its entry, with the value that does so."""
     variables: tuple[Variable, ...] = ()
     entry: dict[str, Any] = {}
     """The entry that capd adds; `{launcher}` is its program."""

@@ -52,7 +52,7 @@ class PromptCheck:
     repair: str = ""
 
     def lines(self, title: str) -> str:
-        """Return the result as lines for a person."""
+        """Return the result as lines for a person; `title` is the client's name."""
         if self.answer == "not tried":
             return f"{title}: {self.reason}"
         why = "".join(f"\n  {each}" for each in (self.reason, self.repair) if each)

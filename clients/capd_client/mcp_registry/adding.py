@@ -103,7 +103,12 @@ def add(options: AddOptions, config: str) -> str:
 def resolve_entry(
     name: str, version: str, kind: str, tap: OwnTap, *, fetches: bool = True
 ) -> dict[str, Any]:
-    """Return a registry's entry; with `fetches`, its package is downloaded and checked."""
+    """Return the entry of the server `name` in a registry, with the package that will run.
+
+    `version` is an exact one, or `latest`. `kind` is the wanted kind of package, or empty. `tap`
+    has the names that are taken, and the digests of packages that were added earlier. With
+    `fetches`, the package is downloaded and checked.
+    """
     records = [record for each in tap.names() if (record := read_record(tap.place(each)))]
     document = {
         "name": name,
@@ -123,7 +128,7 @@ def own_server(
     triggers: Sequence[str] = (),
     scope: str = "",
 ) -> OwnServer:
-    """Return the definition that an entry becomes with these answers."""
+    """Return the server that a registry's `entry` becomes with these `answers` to its inputs."""
     document = {
         "entry": entry["entry"],
         "wanted": entry["kind"],
@@ -151,7 +156,12 @@ def inspect_server(
     files: Mapping[str, str] | None = None,
     previous: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Start the server in a sandbox, and return what it lists."""
+    """Start the server in a sandbox, and return what it lists.
+
+    `values` are the values of the keys in its definition, and `files` the definition's texts; by
+    default these are made from `server`. `previous` are the earlier texts of the definition, to
+    compare with.
+    """
     document = {
         "name": server.name,
         "files": dict(files or definition(server)),

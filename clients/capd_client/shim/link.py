@@ -84,15 +84,16 @@ EXIT_FAILED = 1
 
 _READ_BYTES = 256 * 1024
 _FIRST_READ_BYTES = 64 * 1024
-"""The bytes of a read that may begin a line. From 128 KiB on, the C library gets the buffer of each
-read from the system and returns it, which takes 12 us; only a line that continues is worth that."""
+"""The most bytes of a read that may begin a line. For 128 KiB and more, the C library gets the
+buffer of each read from the system and returns it, which takes 12 us. Only reading on in a long
+line is worth that."""
 _QUEUE_BYTES = 1024 * 1024
-"""If the other side has not taken this many bytes yet, a side stops reading."""
+"""While one side has this many bytes still to take, the other side is not read."""
 _RETAINED_BYTES = 32 * 1024 * 1024
 """The most bytes of requests in flight that are kept, so that they can be sent again."""
 _MOST_ANSWERED = 10_000
 _BATCH_BYTES = 64 * 1024
-"""Waiting lines of at most this many bytes together are written at once."""
+"""As many waiting lines as fit into this many bytes are written at once."""
 
 _BACKOFF_FIRST = 0.05
 _BACKOFF_LAST = 1.0
@@ -479,7 +480,11 @@ class Shim:
         self._outbox_bytes = sum(len(each.line) for each in again)
 
     def _give_up(self) -> None:
-        """Answer every waiting request with an error. The shim then tries to connect less often."""
+        """Answer the requests that wait for a daemon. The shim then tries to connect less often.
+
+        If no daemon ever answered, the shim answers as an MCP server with one tool; otherwise with
+        errors. Only `subscriptions/listen` goes on waiting.
+        """
         self._has_given_up = True
         for request in list(self._pending.values()):
             if not self._is_waiting(request):
@@ -571,7 +576,7 @@ class Shim:
         # Claude Code sends no other request before it has got this.
         request.is_acknowledged = True
         promised = object_of(params_of(line), "notifications")
-        # Which server tells of a task, and whether it does, only the daemon knows.
+        # Only the daemon knows which server sends notifications about a task, and whether it does.
         promised.pop("taskIds", None)
         params = {
             "notifications": promised,
@@ -636,7 +641,7 @@ class Shim:
             self._fail(request, NOT_SENT, self._report())
             return
         elif request.method != "ping":
-            # `server/discover` among them: the client then falls back to `initialize`.
+            # This also answers `server/discover`; the client then falls back to `initialize`.
             self._fail(request, METHOD_NOT_FOUND, f"capd is not running: no {request.method}")
             return
         self._forget(request)

@@ -88,7 +88,10 @@ def after_refusal(code: str, *, has_token: bool) -> "Literal['start_anew', 'retr
 
 
 def is_same_session(known_pid: int, pid: object, welcome: "Mapping[str, object]") -> bool:
-    """Tell whether the session continues: the same daemon has answered, and has resumed it."""
+    """Tell whether the session continues: the same daemon has answered, and has resumed it.
+
+    `known_pid` is the pid of the earlier daemon, and `pid` the one in the `welcome` frame.
+    """
     return pid == known_pid and welcome.get("resumed") is True
 
 

@@ -19,7 +19,8 @@ from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ServerIdentity, ServerName
 
 MOST_BYTES = 64 << 20
-"""Twice the texts of `core.definitions.baseline`, and room for their names."""
+"""The most bytes of one file: twice the limit of the texts in a baseline, and room for their names.
+"""
 MOST_FILES = 2000
 _SUFFIX = ".definitions"
 _DAMAGED = ".damaged"

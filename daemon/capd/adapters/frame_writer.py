@@ -64,7 +64,8 @@ class WriteBatch:
 
 
 WRITE_BATCH = WriteBatch()
-"""The block of the task that reads, so that the answers to one chunk go out together."""
+"""The batch that is open while a task handles the lines that it has read, so that the answers to
+one chunk go out together."""
 
 
 class FrameWriter:
@@ -150,8 +151,8 @@ class FrameWriter:
     def post(self, frame: bytes) -> None:
         """Queue `frame` without waiting for its write. It may be lost, so it is for notifications.
 
-        Such frames take at most half of the queue, so that a flood of notices leaves room for
-        answers.
+        It is refused if the queue is half full, or has `max_posted_bytes`, so that a flood of
+        notices leaves room for answers.
 
         Raises:
             WriterFullError: Nothing was queued.
@@ -161,7 +162,7 @@ class FrameWriter:
             self._is_out(_Waiting(frame, len(frame), None))
 
     def put(self, frame: bytes) -> bool:
-        """Write a small frame if nothing is queued; return whether that was possible."""
+        """Write a small frame, or add it to the open batch; return False if something is queued."""
         if self._queue or not self._is_running or len(frame) >= _AT_ONCE_BYTES:
             return False
         if WRITE_BATCH.is_open:
@@ -210,7 +211,7 @@ class FrameWriter:
             self._on_backlog()
 
     def _is_out(self, waiting: _Waiting) -> bool:
-        """Write a small frame at once if nothing is queued, and queue the rest.
+        """Write a small frame at once if nothing is queued; queue the rest, or a large frame.
 
         Return whether the whole frame was written.
         """

@@ -84,7 +84,8 @@ class IndexFile:
     def revise(self, words: Mapping[str, Mapping[str, Any]]) -> int:
         """Set texts of capabilities as if a person had edited the file.
 
-        Return how many capabilities changed.
+        `words` has the new values of each capability's keys, by `tap/name`. Return how many
+        capabilities changed.
 
         Raises:
             IndexFileError: as for `write`.

@@ -242,6 +242,8 @@ def _is_touched(name: str, block: str) -> bool:
 def revised(old: str, words: Mapping[str, Mapping[str, Any]]) -> tuple[str, int]:
     """Return the text with new words for capabilities, and how many capabilities changed.
 
+    `words` has the new values of each capability's keys, by `tap/name`.
+
     Raises:
         IndexFileError: the text is not YAML.
     """

@@ -311,7 +311,7 @@ class LiveSettings:
         return Effective(configuration, whole), problems
 
     def _forget_one(self) -> None:
-        """Forget the project that was used longest ago, but first one without a file."""
+        """Forget the project that was added longest ago; projects without a file go first."""
         bare = (name for name, file in self._projects.items() if file.layer is None)
         oldest = next(bare, next(iter(self._projects)))
         del self._projects[oldest]

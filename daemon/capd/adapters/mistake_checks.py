@@ -45,7 +45,7 @@ class MistakeChecks:
                 if validator is not None and validator.is_valid(given):
                     return memory
             except ValueError:
-                # A number that Rust has no type for.
+                # The library is written in Rust, which has no type for such a number.
                 continue
         return None
 

@@ -30,7 +30,11 @@ _DEFINITION: JsonCodec[_Definition] = JsonCodec(_Definition)
 
 @lru_cache(maxsize=64)
 def objections_of(definition: bytes) -> Objections | None:
-    """Return the check against a tool's output schema; None if the tool has no such schema."""
+    """Return a function that checks structured content; None if the tool has no output schema.
+
+    The function takes the content as JSON. It returns the path of each value that violates the
+    schema; only the empty path, for the whole content, if it cannot be checked.
+    """
     if _MARK not in definition:
         return None
     try:
@@ -52,7 +56,7 @@ def _checked_by(schema: dict[str, Any]) -> Objections:
             schema, offline=True, pattern_options=jsonschema_rs.RegexOptions()
         )
     except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError):
-        # Without a check, nothing may claim to satisfy the schema.
+        # The schema cannot be checked, so all content counts as violating it.
         return lambda _: [()]
 
     def objections(data: bytes) -> Sequence[Path]:
@@ -66,8 +70,8 @@ def _checked_by(schema: dict[str, Any]) -> Objections:
                 if len(found) == _MOST_ERRORS:
                     break
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            # A number that Python or Rust has no type for; a server may write it on purpose, and
-            # its result would pass unshortened.
+            # Python or Rust has no type for such a number. A server may write one on purpose; if it
+            # were ignored, the result would be passed on unshortened.
             return [()]
         return found
 

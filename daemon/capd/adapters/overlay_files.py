@@ -20,7 +20,7 @@ from capd.core.taps.overlays import OVERLAY_FILE, Overlay
 from capd_protos.types import Finding
 
 MOST_FILES = 2000
-"""Capabilities in one overlay."""
+"""The most capabilities in one overlay."""
 
 
 class _OverlayEntry(msgspec.Struct):
@@ -64,7 +64,7 @@ def read_overlays(
 
 
 def _may_be_for(folder: Path, taps: Sequence[Tap]) -> bool:
-    """Tell, from the names of its files alone, whether an overlay may be for one of `taps`."""
+    """Tell, without reading its capabilities, whether an overlay may be for one of `taps`."""
     try:
         head = tomllib.loads((folder / OVERLAY_FILE).read_text(encoding="utf-8"))
         least = head.get("least_in_common")

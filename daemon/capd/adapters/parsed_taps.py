@@ -83,7 +83,11 @@ def _checksum(data: bytes) -> bytes:
 
 @cache
 def _code_mark() -> bytes:
-    """Return a digest of capd's modules (paths, sizes, times), which changes with its code."""
+    """Return a digest of the code that parses taps, which changes with the code.
+
+    It is made of capd's version and of the paths, sizes and times of the modules of `capd.core` and
+    `capd_protos`.
+    """
     roots = [Path(capd.__file__).parent / "core", Path(capd_protos.__file__).parent]
     marks = sorted(mark for root in roots for mark in _marks_below(str(root)))
     return hashlib.sha256(repr((capd.__version__, marks)).encode()).digest()

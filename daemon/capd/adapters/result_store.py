@@ -36,7 +36,8 @@ MOST_BYTES = 1 << 30
 MOST_HANDLES = 1 << 16
 """Handles that are kept, including those whose results had to make room."""
 BLOCK_BYTES = 1 << 20
-"""The size of a checked block. Reading one page of 256 MiB checks only the page's blocks."""
+"""The size of a checked block. Reading a page of a large result checks only the blocks of the page.
+"""
 _SECRET_BYTES = 32
 _MOST_RECORD_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 18
@@ -97,8 +98,8 @@ class ResultStore:
         # One thread at a time, so that no result is dropped while it is read.
         self._thread = trio.CapacityLimiter(1)
         self._records: dict[str, StoredResult] | None = None
-        """The stored results, by handle."""
-        # Both are in the order of creation, which is the order of expiry.
+        """The records of all handles, also of expired ones; None until the folder was read."""
+        # `_records` and `_live` are in the order of creation, which is the order of expiry.
         self._live: dict[str, None] = {}
         self._handles_of: dict[str, set[str]] = {}
         self._index = StoreIndex(most_bytes)
@@ -233,7 +234,10 @@ class ResultStore:
         self._records.pop(handle, None)
 
     def _expire(self, handle: str) -> str:
-        """Remove a handle; return the result's file name if no other handle has it."""
+        """End a handle; return the digest of its result if no other live handle has it.
+
+        Return an empty text otherwise.
+        """
         assert self._records is not None
         if handle not in self._live:
             return ""
@@ -385,7 +389,7 @@ class ResultStore:
             (self._folder / f"{handle}.handle").unlink(missing_ok=True)
 
     def _sweep(self) -> None:
-        """Check the folder for files that an earlier daemon or another program has left."""
+        """Remove expired results, and files that an earlier daemon or another program has left."""
         self._end_old()
         now = self._clock()
         for path in self._folder.glob("*.result"):

@@ -41,7 +41,7 @@ class SessionFiles:
         self._limiter = trio.CapacityLimiter(1)
 
     async def load(self, key: SessionKey) -> SessionRecord | None:
-        """Return the saved record of `key`; None if there is none."""
+        """Return the saved record of `key`; None if there is none, or it is too old."""
         return await trio.to_thread.run_sync(self._load, key, limiter=self._limiter)
 
     async def save(self, record: SessionRecord) -> bool:
@@ -83,7 +83,7 @@ class SessionFiles:
         return True
 
     def _remove(self, is_over: Callable[[SessionRecord], bool]) -> None:
-        """Remove the records for which `is_over` is true, and unreadable ones."""
+        """Remove the records for which `is_over` is true, unreadable ones, and all other files."""
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 record = _file(path).read() if path.suffix == ".session" else None

@@ -15,9 +15,9 @@ import trio
 
 MOST_BYTES = 1 << 30
 MOST_FILES = 4
-"""Files of one server."""
+"""The most files of one server at a time."""
 LONGEST_BYTES = 256 * 1024 * 1024
-"""Bytes of one file."""
+"""The most bytes of one file."""
 _WRITE_BYTES = 1 << 20
 
 

@@ -61,7 +61,8 @@ class FrameReader:
     """Iterates over the lines of a stream; blank lines are skipped.
 
     A line of more than `cap_bytes` is written to the spool. Without a spool or without room, all
-    but its beginning and its end is discarded.
+    but its beginning and its end is discarded. A line that has begun may keep the reader waiting
+    for `assembly_timeout` seconds in each MiB.
     """
 
     # Every idle session has one.
@@ -99,7 +100,7 @@ class FrameReader:
     def allow(self, cap_bytes: int) -> None:
         """Keep lines of up to `cap_bytes` in memory from now on.
 
-        A line that has begun, and is too long by one of the two limits, keeps its own.
+        A line that has begun and is already longer than the old or the new limit keeps the old one.
         """
         self._next_cap_bytes = cap_bytes
         if self._line_bytes <= min(cap_bytes, self._cap_bytes):
@@ -137,7 +138,7 @@ class FrameReader:
         return line
 
     async def some(self) -> list[Frame | Oversized]:
-        """Return at least one line, and all that have arrived; none at the end of the stream.
+        """Return the lines that have arrived, 1 to 32 of them; none at the end of the stream.
 
         Raises:
             FrameStalledError: A line began and did not go on in time.

@@ -43,7 +43,7 @@ STARTER = TapName("starter")
 OWN_FOLDER = "own"
 """The folder beside the list of taps into which `capd add` writes."""
 MOST_FILES = 64
-"""Providers of one capability."""
+"""The most TOML files that are read in one capability's folder."""
 
 
 _BROKEN = 'taps = [name = "'
@@ -250,7 +250,7 @@ def _read_capability(
 
 
 def tap_vectors(tap: Tap) -> TapVectors | None:
-    """Return the vectors that `tap` ships; None if they have changed since the tap was read.
+    """Return the vectors that `tap` ships; None if it has none, or they changed since it was read.
 
     Blocks.
     """

@@ -1,9 +1,10 @@
 """A cache of results that were made from the files of a folder, valid while these do not change.
 
 Without it, a reload of ten thousand capabilities would parse twenty thousand unchanged files. A
-file counts as unchanged if its name, inode, size and times are the same, a link also if its target
-is. A file that has just been changed is not cached, because a second change within the same tick of
-the clock would not alter its times.
+file counts as unchanged if its name, inode, size and times are the same, and if it is a link, also
+its target. A mark is a number that is computed from these facts, so equal marks mean unchanged
+files. A file that has just been changed is not cached, because a second change within the same tick
+of the clock would not alter its times.
 """
 
 import hashlib

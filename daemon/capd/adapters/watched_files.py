@@ -41,7 +41,7 @@ Folders = Mapping[Path, frozenset[str] | None]
 
 _PARTS_OF_A_TAP = ("capabilities", "skills", "deps", "memories")
 _FILES_OF_A_TAP = (SNAPSHOT, VECTORS)
-"""What `capd tap build` writes beside them."""
+"""Files that `capd tap build` writes into the folder of a tap."""
 
 
 class WatchError(CapdError):

@@ -1,9 +1,9 @@
 """Reads labelled messages, and the catalogs that they are about, from files.
 
-Rows are {text, label or null, accept?, kind?, writer?, before?, either?, split?, set?,
-src_trigger?}, a catalog {name, triggers?, description?}, one JSON object a line. `Part` is the
-development split: rows whose sha256 ends in an even hex digit are for tuning, the others for the
-development test.
+A file has one JSON object a line. A row is {text, label or null, accept?, kind?, writer?, before?,
+either?, split?, set?, src_trigger?}, and an entry of a catalog is {name, triggers?, description?}.
+`Part` selects a half of the development data: messages whose sha256 ends in an even hex digit are
+for tuning, the others for the development test.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ class Row(msgspec.Struct, frozen=True):
     set: str = ""
     src_trigger: str | None = None
     writer: str = ""
-    """Who wrote it; folds hold out whole writers."""
+    """Who wrote the message. In cross-validation, all messages of a writer are in the same fold."""
     before: str = ""
     """The message before it in the same conversation."""
     either: tuple[str, ...] = ()

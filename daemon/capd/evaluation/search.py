@@ -91,7 +91,7 @@ def read_tools(path: Path) -> list[Tool]:
 
 
 def read_queries(path: Path, part: str = "all", split: str = "") -> list[Query]:
-    """Return the queries of a file that are in `part`, and in `split` if rows name a split.
+    """Return the queries of a file that are in `part` and in `split`; an empty `split` means any.
 
     `tune` and `test` are the halves of the development data. The last hex digit of the text's
     sha256 is even in the first, and odd in the second.

@@ -76,7 +76,8 @@ class ClientCall:
         self.client = connection.client
         self.log_level = connection.connection.log_level
         self.may_have_run = False
-        """Whether a byte of the request may have reached a server, or a script of it was begun."""
+        """Whether the request may have had an effect: a server may have got a part of it, or this
+        daemon or an earlier one has begun its script."""
         self._connection = connection
         self._token: msgspec.Raw | None = None
 

@@ -71,7 +71,8 @@ class OpenConnection(Protocol):
 
 
 _LISTED = trio.Event()
-"""Stands for the events that are set, so that a session that nobody waits for has none."""
+"""One event that is always set. All sessions whose client has listed its tools share it, which
+saves an event for each."""
 _LISTED.set()
 
 

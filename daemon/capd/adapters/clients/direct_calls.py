@@ -84,7 +84,11 @@ class DirectCalls:
         *,
         wants_dispatched: bool,
     ) -> None:
-        """Create it. `on_over` is called for each call that has ended, or was taken back."""
+        """Create it. `on_over` is called for each call that has ended, or was taken back.
+
+        `turnstile` limits how many calls of the session run at a time. With `wants_dispatched`, the
+        client is told of each call before the server gets it.
+        """
         self._sink = sink
         self._nursery = nursery
         self._turnstile = turnstile
@@ -150,7 +154,7 @@ class DirectCalls:
         except Exception as error:  # noqa: BLE001 - the boundary
             log.error("task_failed", task="direct call", **described(error))
             with boundary("answer", log=log):
-                # The result as it came is the truest answer that is left.
+                # capd failed to process the result, so send it as the server wrote it.
                 self._nursery.start_soon(self._deliver, call, _answer(call))
 
     def _act_on_outcome(self, call: DirectCall) -> None:
@@ -206,7 +210,7 @@ class DirectCalls:
 
     def _leave(self, call: DirectCall, *, has_ended: bool = True) -> None:
         is_left = False
-        # Not `boundary`: every warm call comes here.
+        # Every direct call comes here, and a `try` is faster than `boundary`.
         try:
             is_left = call.route.leave(call.result, call.error, has_ended=has_ended)
         except Exception as error:  # noqa: BLE001 - the boundary

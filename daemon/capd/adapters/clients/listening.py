@@ -41,7 +41,8 @@ class Listening:
         self._subscriptions = subscriptions
         self._streams: dict[RequestId, Filter] = {}
         self._opening: dict[RequestId, dict[str, list[bytes]]] = {}
-        """What came of tasks, by their ids, while their streams were being opened."""
+        """Notifications of tasks that came while a stream was being opened: for each stream, by its
+        request id, the params by the task's id."""
         self._closing: trio.Event | None = None
         self._is_closed = False
 
@@ -70,7 +71,7 @@ class Listening:
                 self._tell(stream, CHANGED, params)
         for opening in self._opening.values():
             if task in opening:
-                # Each has the whole state: of many, the newest is enough.
+                # Each notification has the whole state of the task, so only the newest is kept.
                 opening[task] = [params]
 
     async def serve(

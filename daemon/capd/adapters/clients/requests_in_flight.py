@@ -25,7 +25,7 @@ MOST_REQUESTS = 96
 """Requests of one session in progress at a time, of which `AT_ONCE` run."""
 AT_ONCE = 32
 _LISTEN = "subscriptions/listen"
-"""It may take as long as the client likes, so it does not count."""
+"""This request may stay open for as long as the client likes, so it is not counted."""
 
 
 log = structlog.get_logger(actor="curator")
@@ -43,7 +43,10 @@ class RequestsInFlight:
         *,
         wants_dispatched: bool,
     ) -> None:
-        """Create it. `answer` handles one request and returns the response line."""
+        """Create it. `answer` handles one request and returns the response line.
+
+        With `wants_dispatched`, the client is told of each call before the server gets it.
+        """
         self._turnstile: trio.Semaphore | None = None
         self._sink = sink
         self._nursery = nursery
@@ -73,7 +76,8 @@ class RequestsInFlight:
 
         A direct call waits for the next `begin`.
         """
-        # Requests are counted: an id that comes twice is one entry in the table.
+        # The requests themselves are counted, because two with the same id are one entry in the
+        # table.
         if self._running >= MOST_REQUESTS and message.method != _LISTEN:
             return False
         is_call = message.method == "tools/call" and caller.request_id is not None
@@ -92,7 +96,7 @@ class RequestsInFlight:
             try:
                 direct = self._direct.prepare(caller, params, self._conversation, take_back)
             except Exception as error:  # noqa: BLE001 - the boundary
-                # It goes the long way, where it gets its outcome.
+                # The request then gets a task of its own, which gives it an outcome.
                 log.error("task_failed", task="direct call", **described(error))
                 direct = None
             if direct is not None:
@@ -151,7 +155,8 @@ class RequestsInFlight:
         span: "Span | None",
     ) -> None:
         failed = "cancelled"
-        # except*: what ends while it is cancelled may raise both in one group.
+        # `except*`, because a task that ends while it is cancelled may raise both exceptions in one
+        # group.
         try:
             with scope, suppress(WriterFullError, FrameCutError):
                 await trio.lowlevel.checkpoint_if_cancelled()

@@ -66,7 +66,7 @@ class PlaceLock:
         self._fd = -1
 
     def take(self) -> None:
-        """Lock the file. If somebody removes the file meanwhile, lock the new one.
+        """Lock the file. If somebody has removed it since, another call locks the new file.
 
         Raises:
             AlreadyServedError: another daemon holds the lock; its pid is in the text.

@@ -77,7 +77,12 @@ _NOTHING: frozenset[int | str] = frozenset()
 
 
 class Upstream(ParkableConnection):
-    """A client's connection; `run` it in a task of its own."""
+    """A client's connection; `run` it in a task of its own.
+
+    The hello says whether the client gets the frames `dispatched` (`wants_dispatched`) and
+    `durable` (`knows_durable`), and which requests it will repeat (`again`). `version` is capd's
+    own.
+    """
 
     __slots__ = (
         *("_large_sink", "_log", "_nursery", "_under_way", "_version"),
@@ -181,16 +186,18 @@ class Upstream(ParkableConnection):
     @property
     def _is_occupied(self) -> bool:
         return (
-            # A stream has a task and keeps nobody busy; a direct call is the other way round.
+            # Both are checked: a notification stream has a task and does not count as busy, and a
+            # direct call counts as busy and has no task.
             bool(self._nursery.child_tasks)
             or self._under_way.is_busy
             or (self._made_questions is not None and self._made_questions.are_open)
-            # The end of a bridge closes the sockets of its clients, which a queue does not tell.
+            # A bridge that ends closes its clients' sockets, which the shared epoll object does not
+            # report.
             or self.connection.is_far
         )
 
     def _drop_task_parts(self) -> None:
-        # A stream is a request in progress, so there is none.
+        # A stream is a request in progress, so at this point there are no streams.
         self._made_listening = None
         del self._under_way, self._nursery
 
@@ -363,7 +370,7 @@ class Upstream(ParkableConnection):
         if self.is_draining:
             if not self.wants_dispatched:
                 self._error(message.id, frames.NOT_SENT, "capd is stopping; ask again in a moment")
-            # A client that gets `dispatched` sends the others to the next daemon.
+            # A client that gets `dispatched` frames sends a request without one to the next daemon.
             return
         if not self._under_way.add(message, ClientCall(self, message.id)):
             text = f"{MOST_REQUESTS} requests of this session are under way already"

@@ -27,8 +27,9 @@ class Waiting(Generic[K]):
 def connection_to_close(waiting: Sequence[Waiting[K]], most: int) -> K | None:
     """Return the key of the connection to close; None if at most `most` are waiting.
 
-    `waiting` is in the order of arrival. It is the oldest connection of the process that has the
-    most: an honest client has few, and each of these waits for milliseconds.
+    `waiting` is in the order of arrival. The connection to close is the oldest one of the process
+    that has the most connections waiting. An honest client has few, and each of them waits for
+    milliseconds.
     """
     if len(waiting) <= most:
         return None

@@ -66,10 +66,13 @@ async def listed(
     redact: Callable[[str], str],
     on_attempt: Callable[[str], None] = lambda _: None,
 ) -> ListedTools:
-    """Return the tools that `server` lists in the first of `tries` in which it starts.
+    """Return the tools that `server` lists, in the first of `tries` in which it does so.
+
+    `redact` removes secrets from a text. `on_attempt` is called after each failed attempt but the
+    last, with a text for a person.
 
     Raises:
-        NotListedError: it starts in none of them.
+        NotListedError: it lists its tools in none of them.
     """
     problem = NotListedError("was not started", [], needs_person=False)
     for rule in tries:

@@ -96,7 +96,7 @@ class VectorCache:
     ) -> None:
         """Open the cache, and find the usable vectors. Blocks.
 
-        A file that does not exist counts as empty.
+        `manifest_key` identifies the model. A file that does not exist counts as empty.
         """
         self._path = path
         self._dimensions = dimensions

@@ -131,6 +131,8 @@ def shut(kernel: Kernel) -> None:
 def hide(kernel: Kernel, paths: "dict[str, list[bytes]]") -> None:
     """Put an empty folder in place of each hidden folder.
 
+    `paths` has the values of each option, such as `--hide=`.
+
     Raises:
         OSError, ConfinementRefusedError: the system refuses all or a part of it.
     """
@@ -240,7 +242,10 @@ def keep_limits(kernel: Kernel) -> None:
 
 
 def filter_calls(kernel: Kernel, program: bytes) -> None:
-    """Have a filter decide on all system calls of this process and its children, for ever."""
+    """Have a filter decide on all system calls of this process and its children, for ever.
+
+    `program` is the filter in the kernel's format.
+    """
     if not program:
         return
     address = id(program) + bytes.__basicsize__ - 1  # where CPython has the bytes themselves
@@ -256,7 +261,10 @@ def filter_calls(kernel: Kernel, program: bytes) -> None:
 
 
 def limits_filter(machine: str) -> bytes:
-    """Return the system call filter in the kernel's format; empty for other machines."""
+    """Return the filter that refuses `prlimit` on other processes; empty for unknown machines.
+
+    It is in the kernel's format.
+    """
     calls = PRLIMIT.get(machine, ())
     steps = []
     for architecture, number in calls:
@@ -278,7 +286,10 @@ def limits_filter(machine: str) -> bytes:
 
 
 def keyrings_filter(machine: str) -> bytes:
-    """Return the filter that refuses the kernel's keyrings; empty for other machines."""
+    """Return the filter that refuses the kernel's keyrings; empty for unknown machines.
+
+    It is in the kernel's format.
+    """
     steps = []
     for architecture, first in KEYRINGS.get(machine, ()):
         steps += [

@@ -4,7 +4,10 @@ import resource
 
 
 def limit_to(kind: int, most: int) -> None:
-    """Lower a limit of this process to `most`, unless it is lower already."""
+    """Set a limit of this process, soft and hard, to `most`, or to its hard limit if that is lower.
+
+    `kind` is one of `resource.RLIMIT_...`.
+    """
     _, hard = resource.getrlimit(kind)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)

@@ -53,7 +53,7 @@ def has_ended(pidfd: int) -> bool:
 
 
 def look_at(pid: int) -> Process | Missing:
-    """Return a process with its parent."""
+    """Return a process with its parent, or why it cannot be read."""
     if not _gives_info():
         return _from_proc(pid)
     try:

@@ -23,7 +23,7 @@ def has_ended(_pidfd: int) -> bool:
 
 
 def look_at(pid: int) -> Process | Missing:
-    """Return a process with its parent."""
+    """Return a process with its parent, or why it cannot be read."""
     line = tell(pid, "ppid=,lstart=")
     if line is None:
         return "gone"

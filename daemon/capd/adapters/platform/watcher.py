@@ -64,7 +64,7 @@ def is_marked(pid: int, low: int, high: int, prefix: bytes) -> bool:
 
 
 def hard_limit(pid: int) -> int | None:
-    """Return the hard limit of a process that may mark a tree; None if there is none."""
+    """Return a process's hard limit of file locks, which may mark a tree; None if there is none."""
     for line in _content(f"/proc/{pid}/limits").splitlines():
         if line.startswith(LIMIT_LINE):
             value = line.split()[-2]

@@ -86,7 +86,8 @@ class Interpreter:
         self._session: monty.MontySession | None = None
         self._snapshot: monty.FunctionSnapshot | monty.FutureSnapshot | None = None
         self._open: set[int] | None = None
-        """Calls without an answer; None where they are not known, behind a loaded snapshot."""
+        """The ids of calls without an answer. None after a snapshot was loaded, because then they
+        are not known."""
         self._held = ""
         self._dump = b""
         self._printed: list[str] = []
@@ -187,7 +188,8 @@ class Interpreter:
                     calls.append(call)
                     if len(calls) > MOST_CALLS:
                         raise _TooMuchError(f"The script makes more than {MOST_CALLS} calls.")
-                    # The script has no other task, so its call is sent before `prepare` runs on.
+                    # The script has no other task. So its call is sent at once, and `prepare` runs
+                    # on meanwhile.
                     is_alone = snapshot.allow_eager_await and self._open == set()
                     if self._open is not None:
                         self._open.add(call.id)
@@ -249,7 +251,7 @@ def _issued(snapshot: monty.FunctionSnapshot) -> IssuedCall | None:
     """Return the call at which a script has stopped; None if such a call is not allowed.
 
     Raises:
-        _TooMuchError: the arguments are too large.
+        _TooMuchError: the arguments are too large, or are not a name and a dict.
     """
     if snapshot.is_os_function:
         if snapshot.function_name != SLEEP:

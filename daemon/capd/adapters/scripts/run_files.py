@@ -2,11 +2,12 @@
 
     <digest of session and request>.script       frames, each: length, digest, msgpack
 
-A frame is appended whenever a call is sent or answered. Before the first call that is sent from one
-suspension of the script, a frame with that suspension is appended. A file that has grown beyond 4
-MiB is replaced by one that begins with the last suspension. The last frame may be cut off, if the
-daemon died while writing it; any other damage makes the file unusable. The file is private (0600),
-contains the answers of tools, and is removed when its script ends.
+A suspension is the saved state of a script that waits for answers to its calls. A frame is appended
+whenever a call is sent or answered. Before the first call of a suspension is sent, a frame with the
+suspension is appended. A file that has grown beyond 4 MiB is replaced by one that begins with the
+last suspension. The last frame may be cut off, if the daemon died while writing it; any other
+damage makes the file unusable. The file is private (0600), contains the answers of tools, and is
+removed when its script ends.
 """
 
 import contextlib

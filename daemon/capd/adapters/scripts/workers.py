@@ -50,7 +50,10 @@ class ScriptWorkers:
         idle: float = IDLE,
         environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """Create it. `environment` returns all variables that a process gets."""
+        """Create it. At most `most` processes run; each ends after `idle` seconds without a step.
+
+        `environment` returns all variables that a process gets.
+        """
         self._idle_seconds = idle
         self._environment = environment
         self._turns = trio.CapacityLimiter(most)
@@ -58,7 +61,7 @@ class ScriptWorkers:
 
     @property
     def pids(self) -> list[int]:
-        """The idle processes."""
+        """The pids of the idle processes."""
         return [each.pid for each in self._idle if each.is_alive]
 
     def resize(self, most: int) -> None:
@@ -141,7 +144,7 @@ class _Process:
         )
         self._stream: trio.SocketStream | None = None
         self._read = bytearray()
-        """What has been received behind the last frame."""
+        """The bytes that have arrived after the last frame."""
 
     @property
     def pid(self) -> int:

@@ -105,7 +105,7 @@ def child_environment(
         if name in _INHERITED or name.startswith(_LOCALE_PREFIX)
     } | dict(declared)
     folders = environment.get("PATH", os.defpath).split(os.pathsep)
-    # An empty entry of PATH would be the working directory.
+    # An empty `extra_path` is not added, because in PATH it would stand for the working directory.
     if extra_path and extra_path not in folders:
         folders.append(extra_path)
     environment["PATH"] = os.pathsep.join(folders)

@@ -3,9 +3,10 @@
     a runner's hello ──> idle ──an order──> `s` ──frames──> `x`, `g`, or the connection's end
                           └──bridge ends──> closed
 
-The frames are those of `capd_client/bridge/runner.py`. The far side is not trusted. Frames from it
-are limited like the output of a server, and anything else ends the connection. A connection that
-ends takes the server with it, on both sides.
+A runner is the program of the bridge that starts servers there. The frames are those of
+`capd_client/bridge/runner.py`. The far side is not trusted. Frames from it are limited like the
+output of a server, and anything else ends the connection. A connection that ends takes the server
+with it, on both sides.
 """
 
 import struct
@@ -26,9 +27,9 @@ from capd.core.servers.far_starts import FarOrder, FarPlace
 MOST_IDLE = 4
 """Idle connections of one bridge; its runner opens one at a time."""
 MOST_SERVERS = 32
-"""Servers of one bridge over there."""
+"""The most servers that one bridge may run on the far side."""
 RUNNER_TIMEOUT = 5.0
-"""Seconds to wait for a runner: after a cut it is there again as soon as the bridge is."""
+"""Seconds to wait for a runner. After a cut it connects again as soon as the bridge is open."""
 START_TIMEOUT = 20.0
 _FEWEST_TRIES = 2
 _HEAD = struct.Struct(">cI")
@@ -197,7 +198,8 @@ class FarServer:
         """
         with trio.CancelScope(shield=True):
             self.stdin.close()
-            # Nobody reads what it says now, and what waits for a reader holds up the rest.
+            # Nobody reads the output any more. Without this, output that waits for a reader would
+            # hold up the frames behind it.
             self.stdout.close()
             with trio.move_on_after(grace):
                 await self._exited.wait()
@@ -255,7 +257,8 @@ class FarServer:
                 if not await self._on_frame(kind, payload):
                     return
                 if payload and kind == b"o":
-                    # It has waited for its reader, whose time is not its own.
+                    # This frame waited until its content was read. That time is not counted as
+                    # work.
                     share.resume()
                 else:
                     await share.give_way()
@@ -273,7 +276,7 @@ class FarServer:
         match kind:
             case b"o":
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                    # An empty line would be taken for the end.
+                    # Empty content would be taken for the end of the stream.
                     if payload:
                         await self._output.send_all(payload)
             case b"e":

@@ -38,7 +38,7 @@ _MODULES = (".py", ".pyc", ".so", ".pyd")
 _PYTHON = lazy_pattern(r"(?:python|cpython-|pypy)(\d+)\.(\d+)")
 _FIND_INTERPRETERS = frozenset({"pipx", "uv", "uvx"})
 _VERSIONS = ".tool-versions"
-"""Version managers that may be configured to run a program of the clone."""
+"""A file that some version managers read. It may make them run a program of the clone."""
 _OLDEST_SAFE_PATH = (3, 11)
 
 
@@ -228,7 +228,10 @@ def _is_users_own(folder: str, home: str) -> bool:
 
 
 def _modules(folder: str) -> Iterable[str]:
-    """Return one module name of a folder that Python could import; nothing if there is none."""
+    """Return the name of a file in `folder` that Python could import, as a list of one name.
+
+    The list is empty if there is none. If the folder cannot be searched, its one text says why.
+    """
     try:
         with os.scandir(folder) as entries:
             for number, entry in enumerate(entries):
@@ -260,7 +263,7 @@ def _folders(env: Mapping[str, str]) -> list[str]:
 
 
 def _shell_script(command: str) -> str:
-    """Return the text of the command if it is a shell script; empty for any other program."""
+    """Return the beginning of a command's file if it is a shell script; otherwise empty."""
     data = _beginning(command)
     first = data.split(b"\n", 1)[0]
     if not re.match(rb"#!.*\b(?:sh|bash|dash|zsh|ksh|fish)\b", first):

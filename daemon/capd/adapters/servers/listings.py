@@ -64,7 +64,7 @@ async def list_tools(server_connection: ServerConnection) -> list[AcceptedTool]:
     """Return every tool that the server lists and that can be shown to clients.
 
     Raises:
-        HandshakeError: there was no complete list within 30 s.
+        HandshakeError: the list was not complete within 30 s, or a page is an error or unreadable.
     """
     intake = ToolIntake()
     try:
@@ -111,7 +111,7 @@ class Listings:
         self._wanted = {kind: trio.Event() for kind in KINDS}
         self._fetched = {kind: trio.Event() for kind in KINDS}
         self._outdated: dict[str, dict[str, bytes]] = {}
-        """The last list, if the server has announced a change since."""
+        """The list of each kind of which the server announced a change while it was fetched."""
         self._timed_out: set[str] = set()
         self._is_over = False
 
@@ -241,7 +241,7 @@ async def _take_list(
 
     Raises:
         ServerError: the server answered with an error.
-        ListingError: there was no complete list within 30 s.
+        ListingError: the list was not complete within 30 s, or a page is too large or unreadable.
     """
     seconds = LONGEST_KEPT
     cursor: str | None = None

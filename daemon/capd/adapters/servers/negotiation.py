@@ -6,7 +6,7 @@
 
 If only the version is refused (-32022) and the refusal names a version that capd speaks, the
 request is repeated once with that version. The first exchange that succeeds decides the generation.
-capd tries the generation of the client for which it starts the server first. So a server that
+capd starts a server for a client, and tries the generation of this client first. So a server that
 supports both is used as that client would use it directly.
 """
 

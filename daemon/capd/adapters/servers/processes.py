@@ -53,7 +53,7 @@ _MOST_LOOKS = 5
 
 
 class CommandNotFoundError(CapdError):
-    """The command is not a file, and not on the server's PATH."""
+    """The command is not an executable file, or is not on the server's PATH."""
 
 
 class SpawnFailedError(CapdError):

@@ -28,8 +28,8 @@ class ResultsInMemory:
         """Create it. `on_freed` is called whenever a result is freed."""
         self.size_bytes = 0
         self.is_full = False
-        """Whether the results in memory take more than `MOST_BYTES`. It is kept, because the
-        connection reads it before each batch of lines."""
+        """Whether the results in memory take more than `MOST_BYTES`. The value is stored, because
+        the connection reads it before each batch of lines."""
         self._on_freed = on_freed
         self._is_stuck = False
         self._freed = trio.Event()

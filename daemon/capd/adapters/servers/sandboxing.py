@@ -89,7 +89,7 @@ def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
     create it later.
     """
     named = {"config": where.config, "state": where.state, "cache": where.cache, "data": where.data}
-    # `CAPD_SOCKET` may lead anywhere, to /tmp or to the home.
+    # `CAPD_SOCKET` may lead anywhere, to /tmp or to the home, so its folder is not hidden.
     if not environment.get("CAPD_SOCKET"):
         named["run"] = where.run
     found = {}

@@ -424,7 +424,10 @@ class ServerConnection:
             raise ConnectionBrokenError(f"{self.name}: {error}") from None
 
     async def _some_lines(self) -> list[Frame | Oversized]:
-        """Return the next lines, when there is room for a large one."""
+        """Return the next lines, after waiting for room for large results.
+
+        If no room comes in time, large lines are written to the spool from now on.
+        """
         if self._results.is_full and not await self._results.wait_for_room():
             self._reader.allow(FREE_BYTES)
         return await self._reader.some()

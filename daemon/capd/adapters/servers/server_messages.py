@@ -39,7 +39,7 @@ from capd_protos.types import ServerName, SessionKey
 MOST_QUESTIONS = 64
 """Requests of one server that wait for an answer at once."""
 MOST_QUESTION_BYTES = 8 << 20
-"""Bytes of one request: enough for a few pictures for a model."""
+"""The most bytes of one request: enough for a few pictures for a model."""
 MOST_OPEN_BYTES = 16 << 20
 """Bytes of all unanswered requests of one server."""
 QUESTIONS_A_SECOND = 50.0
@@ -201,7 +201,8 @@ class ServerMessages:
                 peer.tell("notifications/resources/updated", passed)
 
     def _task_changed(self, params: bytes) -> None:
-        # Its result may be in it: only a session that has the task and listens for it is told.
+        # The notification may contain the task's result, so only sessions that listen for the task
+        # get it.
         watching = self.watchers.get(TASK_CHANGED.decode(params).task_id, {})
         if not watching:
             self._counts["unclaimed_notification"] += 1

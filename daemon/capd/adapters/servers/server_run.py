@@ -332,7 +332,8 @@ class ServerRun:
         self, server_connection: ServerConnection, on_tools: Callable[[], None]
     ) -> None:
         while True:
-            # However long a server says that its list is good (docs/design/hostile-servers.md).
+            # A list is fetched again after this time, however long the server says that it is valid
+            # (docs/design/hostile-servers.md).
             with trio.move_on_after(
                 LONGEST_KEPT if server_connection.is_stateless else float("inf")
             ) as kept:

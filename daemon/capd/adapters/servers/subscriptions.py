@@ -101,7 +101,8 @@ class Subscriptions:
             ServerError, NotSentError, OutcomeUnknownError: the server could not be asked.
         """
         if not self._server_connection.is_stateless:
-            # Only a stream can ask for them, and its generation has none.
+            # Only a stream announces changes of tasks, and servers of the handshake generation have
+            # no streams.
             return False
         self._messages.watchers.setdefault(task, {})[peer.session] = peer
         is_agreed = False
@@ -283,7 +284,7 @@ class Subscriptions:
                 self._changed.set()
 
     def _forget(self, uri: str, session: SessionKey) -> bool:
-        """Remove a session's subscription to `uri`; return whether no other session has one."""
+        """Remove a session's subscription to `uri`; return whether it was the last one."""
         subscribers = self._messages.subscribers.get(uri)
         if subscribers is None or subscribers.pop(session, None) is None or subscribers:
             return False

@@ -50,7 +50,7 @@ class ProjectRead:
 
 
 def read_project(project: str, trust: TrustFile, reader: Reader = DIRECT) -> ProjectRead:
-    """Return the tap that a project, given by its real path, defines. Starts and downloads nothing.
+    """Return what a project, given by its real path, defines. Starts and downloads nothing.
 
     `reader` parses its files.
     """

@@ -42,5 +42,5 @@ class RealPaths:
         return real
 
     def forget(self) -> None:
-        """Forget every path, because links may have changed."""
+        """Have every path found again when it is next needed, because links may have changed."""
         self._is_fresh.clear()

@@ -34,7 +34,10 @@ def real_path(project: str) -> str:
 
 
 def startables_of(servers: Iterable[ServerSpec]) -> list[Startable]:
-    """Return the servers of one project; leave out servers if they name too many files together."""
+    """Return the servers of one project with the digests of the files that they name.
+
+    If they name too many files together, the last ones get a reason instead of digests.
+    """
     found: list[Startable] = []
     left = MOST_OF_A_PROJECT
     for server in servers:

@@ -1,7 +1,7 @@
 """The file of what a person trusts, `trust.json`: mode 0600, replaced as a whole.
 
-If the file is damaged, or others own it or can write it, nothing is trusted. The next agreement
-renames such a file and starts a new one.
+If the file is damaged, belongs to another user or is open to others, nothing is trusted. The next
+agreement renames such a file and starts a new one.
 """
 
 import errno

@@ -19,7 +19,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 RESOLVE_TIMEOUT = 20.0
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-"""What a network without IPv4 translates (RFC 6052): the last 32 bits are the address."""
+"""The IPv6 addresses that stand for IPv4 addresses in a network without IPv4 (RFC 6052). The last
+32 bits are the IPv4 address."""
 
 
 class AddressRefusedError(CapdError):

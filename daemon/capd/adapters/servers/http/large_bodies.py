@@ -1,18 +1,19 @@
-"""How much memory the bodies that one connection reads take together.
+"""Limits the memory for the HTTP bodies that one connection reads at the same time.
 
-A server decides how long each of its answers is, and a client how many it asks for at once. So a
-connection has 16 MiB for the bodies that it reads at the same time, and one place for a body that
-goes on beyond them. A body that needs the place while another one has it is read no further until
-that one was passed on. A body of up to 1 MiB never waits, so a slow large answer holds up no usual
+A server decides how long each of its answers is, and a client how many it requests at once. So a
+connection has 16 MiB for the bodies that it is reading. Beyond that, only one body at a time may
+grow: the one that has "the place". Any other body that needs the place is read no further until
+that one was passed on. A body of up to 1 MiB never waits, so a slow large answer delays no small
 one.
 """
 
 import trio
 
 FREE_BYTES = 1 << 20
-"""A body of at most so many bytes is not counted, and never waits."""
+"""A body of at most this many bytes is not counted, and never waits."""
 SMALL_BYTES = 16 << 20
-"""What all counted bodies of a connection may have together, without the one that has the place."""
+"""The most bytes of all counted bodies of a connection together, without the one that has the
+place."""
 
 
 class LargeBodies:
@@ -21,7 +22,7 @@ class LargeBodies:
     def __init__(self) -> None:
         self.place = trio.Semaphore(1, max_value=1)
         self.size_bytes = 0
-        """How many bytes those bodies hold that are longer than 1 MiB and do not have the place."""
+        """The bytes of the counted bodies: those over 1 MiB, without the one that has the place."""
 
 
 class LargeBody:

@@ -117,7 +117,7 @@ class LoggedOut:
     """The outcome of a logout: what capd has deleted, and what the server has revoked."""
 
     was_kept: bool = True
-    """Whether there was one."""
+    """Whether there was a saved login."""
     is_revoked: bool = False
     """Whether the server has revoked the login's tokens."""
     failure: str = ""

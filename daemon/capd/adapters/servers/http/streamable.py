@@ -207,7 +207,8 @@ class StreamableWire:
             await self._outlet.deliver(failure_reply(post.message_id, failure))
             self._lose(str(error), is_parked=True)
         except CallFailedError as failure:
-            # First of all the truth about this call, which is never repeated at another address.
+            # Report the outcome of this call first, because the call is never repeated at another
+            # address.
             await self._outlet.deliver(failure_reply(post.message_id, failure))
             if self._spec.has_others and isinstance(failure, NotSentError | OutcomeUnknownError):
                 self._lose(str(failure))
@@ -339,7 +340,7 @@ class StreamableWire:
         Return False if the stream ended, or was cut and can be resumed.
 
         Raises:
-            OutcomeUnknownError: the stream was cut and cannot be resumed.
+            OutcomeUnknownError: the stream was cut and cannot be resumed, or was silent too long.
         """
         # Comments do not extend the deadline: a server that sends only those may never answer.
         is_patient = post is None or post.message.method == "subscriptions/listen"
@@ -398,7 +399,7 @@ class StreamableWire:
 
     @asynccontextmanager
     async def _resumed(self, events: EventParser) -> AsyncIterator[Answer]:
-        """Yield the stream that continues after the last event.
+        """Yield the stream that continues after the last event, or a new one if there was no event.
 
         Raises:
             OutcomeUnknownError: the server failed; it may succeed later.
