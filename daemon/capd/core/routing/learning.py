@@ -190,7 +190,7 @@ class History:
         return last
 
     def progress(self, project: str) -> list[LearntEntry]:
-        """Return what was learnt about each capability, the largest offset first.
+        """Return what was learnt about each capability, the largest offset, up or down, first.
 
         `project` is a `project_mark`.
         """
