@@ -26,7 +26,7 @@ class IndexEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     is_automatic: bool = True
     """Whether a message may switch it on automatically."""
     threshold: float = 0.0
-    """A score that it must reach for that, besides the threshold that holds for all capabilities."""
+    """A score that it must reach for that, besides the threshold for all capabilities."""
     domains: list[str] = []
 
 

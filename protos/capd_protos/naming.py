@@ -21,7 +21,7 @@ _GAP = re.compile(r"[\s_\-‐-―]+")
 _SIBILANTS = ("ses", "xes", "zes", "ches", "shes")
 _NO_PLURALS = ("ss", "us", "is")
 _SPELLINGS = 3
-"""The first three spellings (case, separators, accents) keep each word; the last changes plurals."""
+"""The first three spellings (case, separators, accents) keep each word; the last one does not."""
 
 
 @dataclass(frozen=True, slots=True)

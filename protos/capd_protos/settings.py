@@ -4,8 +4,7 @@ import msgspec
 
 
 class ReloadSettings(msgspec.Struct, frozen=True, tag="settings.reload"):
-    """Read the settings files again. If a file cannot be used, its last valid values stay in force.
-    """
+    """Read the settings files again. If a file is wrong, its last valid values stay in force."""
 
 
 class DescribeSettings(msgspec.Struct, frozen=True, tag="settings.describe"):

@@ -171,8 +171,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     lazy: bool = True
     description: str = ""
     is_scope_fixed: bool = False
-    """Whether `scope` holds even if the server speaks the stateless generation of MCP, whose servers
-    all sessions may otherwise share."""
+    """Whether `scope` holds even if the server speaks the stateless generation of MCP. Other
+    servers of that generation may be shared by all sessions."""
     oauth: OAuthClient | None = None
     """The registered client for logins there, if capd is not to register itself."""
     project: str = ""
@@ -252,7 +252,7 @@ class CapabilityRestriction(msgspec.Struct, frozen=True, omit_defaults=True):
 
     id: CapabilityId
     threshold: float = 0.0
-    """A score that it must reach, besides the threshold that holds for all capabilities."""
+    """A score that it must reach, besides the threshold for all capabilities."""
     is_automatic: bool = True
     """Whether a message may activate it at all."""
 
@@ -285,8 +285,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     suggested: tuple[CapabilityId, ...] = ()
     """With `suggest`: up to three candidates, best first; none of them is switched on."""
     unusable: tuple[UnusableCapability, ...] = ()
-    """Capabilities that fit and cannot be switched on. If the first of them would have won, `reason`
-    is its reason."""
+    """Capabilities that fit and cannot be switched on. If the first of them would have won,
+    `reason` is its reason."""
 
 
 RoutingAct = Literal["enabled", "disabled", "called"]

@@ -58,7 +58,7 @@ class Baseline(msgspec.Struct, frozen=True):
     identity: ServerIdentity
     name: ServerName
     standing: str = ""
-    """Why a change is withheld in every mode: `project`, `pinned`, or empty."""
+    """Why a changed tool is withheld in every mode (`standing_of`); empty if the mode decides."""
     known: dict[ToolName, TrustedTool] = {}
     changes: dict[ToolName, ToolChange] = {}
     is_lost: bool = False
@@ -99,9 +99,10 @@ class ComparedList:
 
 
 def standing_of(server: ServerSpec) -> str:
-    """Return why changes of a server are withheld in every mode: `project`, `pinned` or empty.
+    """Return why changed tools of a server are withheld in every mode.
 
-    Empty means that the user's mode decides.
+    `project`: a project's files define the server; its added tools are withheld as well. `pinned`:
+    the server runs a package in an exact version. Empty: the user's mode decides.
     """
     if server.project:
         return "project"
@@ -117,9 +118,9 @@ def compared(
 ) -> ComparedList:
     """Return the new baseline after an instance of a server has listed its tools.
 
-    `listed` has their definitions as canonical JSON. `elsewhere` has those that the server's other
-    running instances list; an empty entry stands for a trusted definition. `now` is in seconds
-    since the epoch.
+    `listed` has the tools' definitions as canonical JSON. `elsewhere` has the definitions that the
+    server's other running instances list; empty bytes stand for a trusted definition. `now` is in
+    seconds since the epoch.
     """
     if not listed and not baseline.known:
         return ComparedList(baseline)

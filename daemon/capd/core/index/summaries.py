@@ -17,9 +17,10 @@ from capd_protos.types import CapabilityId, CapabilityName, TapName
 
 SUMMARY_TOKENS = 60
 _LEAST_DO = 4
-"""Least tokens of a shortened sentence; a shorter one is left out."""
+"""The fewest tokens of a shortened sentence; a shorter one is left out."""
 _FAIR_DO = 12
-"""Tokens of a description that the better entries get before the others share the rest."""
+"""The tokens that an entry's description may take at least, as long as they fit. So the better
+entries get descriptions, even if no room is left for those of the others."""
 
 _NOBODY = CapabilityId(TapName("t"), CapabilityName("n"))
 _NOTHING = TokenCosts()

@@ -15,7 +15,7 @@ from capd_protos.index import IndexEntry
 MAP_TOKENS = 150
 HEAD = "Installed (verb: capabilities):"
 _TRIED_ON = 12
-"""Names in a row that may fail to fit, before all further ones are left out."""
+"""After this many names in a row that do not fit, all further ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ LONGEST_NAME = 40
 _SAME = 0.75
 """Two phrases collide if at least this share of their words is the same."""
 _MARKUP = lazy_pattern(r"[\"`{}<>\[\]\\]")
-"""Phrases are told to models within quotation marks, which none of these may end."""
+"""Characters that no phrase may have: models get phrases in quotation marks, and a phrase must not
+end these or look like markup."""
 _LAUNCHERS = frozenset({"npx", "bunx", "uvx"})
 _VERSION = lazy_pattern(r"(?<=.)(?:@|==)[^@/]*$")
 _NOISE = lazy_pattern(r"(?i)\b(?:an?|the)?\s*(?:mcp|model context protocol)(?:[ -]server)?\b")

@@ -169,7 +169,9 @@ class Resolution:
     base_url: str = ""
     file_sha256: str = ""
     before: tuple[CommandWord, ...] = ()
+    """The launcher's options, which come before the package."""
     after: tuple[CommandWord, ...] = ()
+    """The server's arguments, which come after the package."""
     env: Mapping[str, Template] = field(default_factory=dict)
     headers: Mapping[str, Template] = field(default_factory=dict)
     url: Template = ()
@@ -177,6 +179,7 @@ class Resolution:
     others: tuple[str, ...] = ()
     """The kinds of the other packages and remotes that work on this machine."""
     notes: tuple[str, ...] = ()
+    """Sentences for a person, such as that the server is deprecated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -585,7 +588,7 @@ def _of_launcher(word: CommandWord, kind: Kind, asking: "_Asking") -> CommandWor
 
 
 def _mount_source(word: CommandWord) -> tuple[str, ...] | None:
-    """Return the inputs at the beginning of the folder of this machine that a mount shares.
+    """Return the inputs with which the path of the folder that a mount shares begins.
 
     The result is empty for a volume that docker keeps under a name of its own. It is None if the
     publisher alone has chosen the folder, or if the options cannot be read in the way docker reads

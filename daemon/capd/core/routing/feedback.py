@@ -5,11 +5,10 @@
                    └──> a call through what came on, or was suggested, worked ──> called
 
 A capability that a person switches on gives a label, unless the last message had switched it on
-itself. The other two labels are only about a
-capability that the person's message had switched on or, for a call, suggested. What the
-conversation's own model switches on or off gives no label, because a server's text may have led the
-model to it; its calls do. A capability that was called is not counted as a mistake when it is
-switched off later.
+itself. The other two labels are only about a capability that the person's message had switched on
+or, for a call, suggested. What the conversation's own model switches on or off gives no label,
+because a server's text may have led the model to it. The model's calls do give labels. A capability
+that was called is not counted as a mistake when it is switched off later.
 """
 
 from capd_protos.types import CapabilityId, Decision, RoutingAct, RoutingLabel

@@ -222,7 +222,7 @@ def run_words(
     words += [*_COMMON, *_OWN[engine.kind]]
     words += [f"--memory={spec.memory_mib}m", f"--memory-swap={spec.memory_mib}m"]
     if engine.cpus:
-        # Docker refuses more than there are.
+        # Docker refuses a number that is higher than the machine's.
         words.append(f"--cpus={min(spec.cpus, engine.cpus):g}")
     words += [f"--user={engine.inside}"]
     if not spec.has_network:

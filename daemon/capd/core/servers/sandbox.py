@@ -349,7 +349,7 @@ def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
 
 
 _NARROW = ("--narrow",)
-"""Of a strict server's guard: what neither namespaces nor Landlock keep it from."""
+"""The option for the guard of a `strict` server: forbid what namespaces and Landlock do not."""
 
 
 def _strict(

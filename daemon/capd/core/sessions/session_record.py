@@ -75,7 +75,9 @@ class SavedView(msgspec.Struct, frozen=True):
     client: str
     """The client's name in its hello."""
     is_stateless: bool = False
+    """Whether the client speaks the stateless generation of MCP."""
     has_deferred: bool = True
+    """Whether there are more tools than the list shows."""
 
 
 class SessionRecord(msgspec.Struct, frozen=True):

@@ -53,14 +53,14 @@ class Merged:
 
 
 def merge_layers(layers: Sequence[Layer]) -> Merged:
-    """Merge layers, the nearest last."""
+    """Return the merged `layers`; of two that set the same key, the later one counts."""
     result = Merged()
     origins = result.origins
     for layer in layers:
         _merge(result.tables, layer.tables)
         tables = {path[:n] for path in origins for n in range(1, len(path))}
         for path in _leaves(layer.tables):
-            # If one layer has a value and the other a table, the nearer one replaces it.
+            # If one layer has a value and the other a table, the later one replaces it.
             for n in range(1, len(path)):
                 origins.pop(path[:n], None)
             if path in tables:

@@ -46,8 +46,8 @@ class AddedWords:
     triggers: tuple[str, ...]
     description: str
     parts: frozenset[str]
-    """Names of servers and `org/tool` scripts, of which the capability must have one; empty if it
-    need not have any."""
+    """Names of servers and of scripts (`org/tool`). The additions are only for a capability that
+    has one of them; empty if it need not have any."""
     files: tuple[str, ...] = ()
     """Patterns of file names in a project's root that make the capability more likely."""
     edits: tuple[ToolEdit, ...] = ()
@@ -65,8 +65,8 @@ class Overlay:
 
     path: str
     tap: TapName | None
-    """The name of the tap that it is for; None for any tap with at least `least_in_common` of its
-    capabilities."""
+    """The name of the tap that the overlay is for. None if it is for any tap that has at least
+    `least_in_common` of the capabilities that the overlay names."""
     least_in_common: int
     words: tuple[AddedWords, ...]
     findings: tuple[Finding, ...]

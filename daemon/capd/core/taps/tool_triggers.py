@@ -147,7 +147,7 @@ class _Said:
 def _is_flagged(tool: ToolDefinition) -> bool:
     from capd.core.definitions.flags import PATTERNS, flags  # noqa: PLC0415 - a start needs none
 
-    # A long description is flagged as well, and ordinary enough.
+    # A long description gives a flag as well, but is common and harmless.
     attacks = {"hidden_text", *(each.code for each in PATTERNS)}
     try:
         return any(each.code in attacks for each in flags(tool.name, tool.json))

@@ -31,6 +31,7 @@ class Searched:
     unlisted: tuple[ServerName, ...] = ()
     """Servers whose tools are not known yet."""
     left_out: int = 0
+    """How many tools the index has no room for."""
 
 
 def searched(index: ToolIndex, unlisted: Sequence[ServerName] = ()) -> Searched:
