@@ -164,7 +164,7 @@ class ServersIndexed(msgspec.Struct, frozen=True, tag="finder.indexed"):
 
 
 class ToolsIndexed(msgspec.Struct, frozen=True, tag="index.tools"):
-    """The index of the search has changed: other tools are in it, or they have vectors now."""
+    """The index of the search has changed: other tools are in it, or its tools have got vectors."""
 
     tools: int
     servers: int

@@ -39,6 +39,7 @@ class TrustedTool(msgspec.Struct, frozen=True):
     text: bytes = b""
     """The newest trusted definition, as canonical JSON; empty if it was too large to keep."""
     rejected: tuple[str, ...] = ()
+    """The digests of the definitions that a person has rejected."""
 
 
 class ToolChange(msgspec.Struct, frozen=True):
@@ -47,8 +48,11 @@ class ToolChange(msgspec.Struct, frozen=True):
     kind: str
     """`added`, `changed` or `removed`."""
     digest: str = ""
+    """The digest of the definition; empty if the tool was removed."""
     text: bytes = b""
+    """The definition, as canonical JSON; empty if it was removed, or was too large to keep."""
     seen_at: float = 0.0
+    """When the change was first seen, in seconds since the epoch."""
     is_rejected: bool = False
 
 
@@ -196,7 +200,7 @@ def rejected(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
 
 
 def decided_on(baseline: Baseline, digests: Mapping[ToolName, str]) -> list[ToolName]:
-    """Return the tools of `digests` whose definition is still the one that the person saw."""
+    """Return the tools of `digests` whose change in `baseline` is still the one a person saw."""
     return [
         name
         for name, each in digests.items()

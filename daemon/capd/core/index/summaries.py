@@ -51,7 +51,10 @@ def call_of(tool: str) -> Call:
 def suggestions(
     entries: Sequence[IndexEntry], call: Call, costs: TokenCosts, room: int = SUMMARY_TOKENS
 ) -> Suggestions:
-    """Return the text about capabilities that may be meant, the best first."""
+    """Return a text of at most `room` tokens about capabilities that may be meant.
+
+    `entries` are the entries of these capabilities, the best first.
+    """
     if not entries:
         return Suggestions()
     if len(entries) == 1:
@@ -66,7 +69,7 @@ def suggestions(
 
 
 def summary(entry: IndexEntry, call: Call, costs: TokenCosts, room: int = SUMMARY_TOKENS) -> str:
-    """Return one capability in at most `room` tokens; empty if its call alone takes more."""
+    """Return a text of at most `room` tokens about one capability; empty if its call takes more."""
     head = f"Installed, off: {one_line(entry.id.name)}."
     following = f" NEXT {call(entry.id.name)}"
     if costs.of(head + following) > room:

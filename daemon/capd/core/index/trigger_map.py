@@ -31,7 +31,10 @@ class TriggerMap:
 def trigger_map(
     entries: Iterable[IndexEntry], costs: TokenCosts, room: int = MAP_TOKENS
 ) -> TriggerMap:
-    """Return the map from verbs to the names of `entries`, which are given by importance."""
+    """Return the map from verbs to names, of at most `room` tokens.
+
+    `entries` are in order of importance: the first ones are listed if not all fit.
+    """
     by_verb: dict[str, list[str]] = {}
     text, listed, left_out, in_vain = "", 0, 0, 0
     for entry in entries:

@@ -125,7 +125,9 @@ class InputQuestion:
     is_required: bool = False
     is_secret: bool = False
     is_repeated: bool = False
+    """Whether a person may give several values."""
     format: str = "string"
+    """The type of a value, as in `server.json`: `string`, `number`, `boolean` or `filepath`."""
     default: str = ""
     placeholder: str = ""
     choices: tuple[str, ...] = ()
@@ -138,6 +140,7 @@ class CommandWord:
     flag: str = ""
     value: Template = ()
     is_repeated: bool = False
+    """Whether the part is written once for each of several values."""
     is_switch: bool = False
     """Whether the value, true or false, decides only whether the flag is present."""
 
@@ -167,7 +170,9 @@ class Resolution:
     identifier: str = ""
     package_version: str = ""
     base_url: str = ""
+    """The URL of the package's registry; empty for the usual one."""
     file_sha256: str = ""
+    """The SHA-256 that the entry gives for the package's file; empty if it gives none."""
     before: tuple[CommandWord, ...] = ()
     """The launcher's options, which come before the package."""
     after: tuple[CommandWord, ...] = ()

@@ -40,7 +40,9 @@ class Omission:
     what: str
     """What was left out: `items`, `members`, `characters` or `levels`."""
     kept: int
+    """How many of them were kept."""
     whole: int
+    """How many of them there are."""
 
 
 @dataclass(slots=True)

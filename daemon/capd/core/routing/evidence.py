@@ -617,7 +617,8 @@ class Evidence:
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
         """Return the probabilities of the capabilities in `among`, best first.
 
-        The catalog counts as having only these capabilities and "none".
+        `message` is the unit vector of `text`. The catalog counts as having only the capabilities
+        in `among`, and "none".
         """
         import numpy as np  # noqa: PLC0415 - as above
 

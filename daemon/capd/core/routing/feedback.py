@@ -40,9 +40,10 @@ class Feedback:
             self._brought[decision.id] = (self._messages, decision)
 
     def on_enabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label for a capability that a person switched on.
+        """Return the label for a capability that a person switched on at `at`.
 
-        None if the last message had switched it on itself.
+        `project` is a `learning.project_mark`, and `at` is in seconds since the epoch. None if the
+        last message had switched the capability on itself.
         """
         decision = self._decision
         if decision is not None and decision.outcome == "activate" and decision.id == id_:
@@ -50,7 +51,7 @@ class Feedback:
         return _label(at, id_, "enabled", decision, project)
 
     def on_disabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label for a capability that a person switched off.
+        """Return the label for a capability that a person switched off, with the same arguments.
 
         None unless one of the last messages had switched it on, and no call has used it.
         """

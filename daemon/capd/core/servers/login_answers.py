@@ -103,7 +103,9 @@ class DeviceGrant:
     pages: tuple[str, ...]
     """Every address in the response, with and without the code."""
     interval: float
+    """Seconds between two polls."""
     expires_in: float
+    """Seconds until the codes expire."""
 
     def __repr__(self) -> str:
         """Show nothing secret."""

@@ -80,7 +80,9 @@ class FolderNeeds:
     config_entries: Sequence[str] = ()
     """The names of all entries in the folder `config`."""
     has_launcher: bool = False
+    """Whether `data` has the folder `bin`, which stays readable."""
     may_connect: bool = False
+    """Whether the server may connect to the daemon's socket."""
 
 
 @dataclass(frozen=True, slots=True)

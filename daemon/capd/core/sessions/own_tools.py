@@ -98,6 +98,7 @@ class ListedCapability:
     id: CapabilityId
     triggers: Sequence[str]
     missing: Sequence[str]
+    """The keys that it needs and that have no value."""
     is_active: bool
     score: float | None = None
 

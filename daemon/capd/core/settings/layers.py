@@ -71,7 +71,7 @@ def merge_layers(layers: Sequence[Layer]) -> Merged:
 
 
 def parse_layer(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
-    """Return a TOML text as a layer.
+    """Return a TOML text as a layer; `model` has the keys and their types.
 
     Raises:
         UnusableError: it is not TOML, or a value in it is wrong.
@@ -119,6 +119,9 @@ def with_variable(
     tables: Tables, model: type[msgspec.Struct], path: Sequence[str], value: str, origin: str
 ) -> Layer:
     """Return the layer of one environment variable, which sets the key at `path`.
+
+    `tables` are the settings so far, together with which the value must be valid. `value` is the
+    variable's value, `origin` its name.
 
     Raises:
         UnusableError: the value is invalid for that key.

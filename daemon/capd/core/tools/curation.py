@@ -65,7 +65,9 @@ class CurationRules:
     kind: Literal["top-k", "off"] = "top-k"
     """`off` chooses nothing: every tool is listed for which the client's list has room."""
     k: int = 15
+    """How many of the best tools are considered for a message."""
     new_per_turn: int = 3
+    """How many tools one turn may add to the list, or suggest."""
     scorer: Literal["hybrid", "keyword"] = "hybrid"
 
     @property

@@ -40,7 +40,7 @@ def searched(index: ToolIndex, unlisted: Sequence[ServerName] = ()) -> Searched:
 
 
 def missed(asked: str, found: RankedTools, where: Searched) -> str:
-    """Return the answer to a question that has no hits. `asked` is the question."""
+    """Return the answer to the question `asked`, for which the search `found` no hits."""
     looked = (
         f"Nothing among the {_count(where.tools, 'known tool')} of "
         f"{_count(where.servers, 'server')} fits {echo(asked)}: names, titles, descriptions, "
