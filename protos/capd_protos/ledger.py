@@ -1,7 +1,7 @@
 """What the ledger stores and reports: what happened, without the text that anybody wrote.
 
-A note holds names, sizes, times and outcomes. A user's message is there as a fingerprint, a call's
-arguments and result as their sizes alone (docs/design/operation.md).
+A note holds names, sizes, times and outcomes. Of a user's message it has only a fingerprint, and of
+a call's arguments and result only the sizes (docs/design/operation.md).
 """
 
 from typing import Literal

@@ -46,8 +46,8 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
 
     protocol: int
     role: Literal["mcp", "control", "runner"]
-    """`runner` is for the socket of a bridge alone: the connection waits for a server that is to
-    run over there, and carries it then."""
+    """`runner` is accepted only at the socket of a bridge: capd uses the connection to start a
+    server on the far side, and then for the messages of that server."""
     client: ClientInfo
     cwd: str = ""
     project: str = ""

@@ -4,7 +4,8 @@ Lists keep their first items, objects their first members, and texts their begin
 keep their bytes. Parts that are left out are never decoded: a list of 16 MB is split into its
 items, and only some dozen of them are examined.
 
-    room of a container -> as many items as can get a fair share -> equal shares, or less if enough
+The room of a list or object goes to as many items as can get a fair share. These get equal shares,
+but none gets more than it needs.
 
 `KeptPlaces` has the places that must not be cut. `schema_fit` adds those that a schema requires.
 """

@@ -13,7 +13,7 @@ server that says "thanks, that solved it" of its tools would be switched on by t
 
 Cosines are compared twice: those of the model's vectors, and those of the same vectors after a map
 that was learnt from labelled messages (`core.routing.projection`; `LEARNT_EVIDENCE`). A profile
-without a projection has the first alone.
+without a projection has only the first.
 
 The message's own vector speaks for or against "none", with one weight for each dimension
 (`meaning` in the profile). A complaint about a mail server and a request to send mail share their

@@ -99,8 +99,8 @@ class SurfacePlan:
     mode: Mode
     reason: str
     is_from_table_alone: bool = False
-    """Whether the mode rests on capd's table alone: no observation and no user's setting. A later
-    version of the client may behave differently."""
+    """Whether the mode follows only from capd's own table of clients, and not from an observation
+    or a setting of the user's. A later version of the client may behave differently."""
     is_whole: bool = False
     """For `pass-through`: whether capd chose it because it costs least; False if the user did."""
 

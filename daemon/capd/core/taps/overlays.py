@@ -107,7 +107,7 @@ def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
         if read is None:
             continue
         if tap is None and not read.parts:
-            # By the name alone, a `git` of any tap would count as in common.
+            # If the name were enough, a capability `git` of any tap would count as in common.
             folder.add(file, "no `parts`, by which the tap is known: left out")
             continue
         words.append(read)

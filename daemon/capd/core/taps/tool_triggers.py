@@ -39,7 +39,7 @@ from capd_protos.types import (
 )
 
 MOST_TOOLS = 64
-"""How many tools of a list are read. At most ten triggers come of them."""
+"""How many tools of a list are read. At most ten triggers are made of them."""
 LONGEST_DEFINITION = 64 << 10
 LONGEST_DESCRIPTION = 500
 """In characters: one sentence is used."""
