@@ -48,9 +48,9 @@ class ToolChange(msgspec.Struct, frozen=True):
     kind: str
     """`added`, `changed` or `removed`."""
     digest: str = ""
-    """The digest of the definition; empty if the tool was removed."""
+    """The digest of the definition; if the tool was removed, of its newest trusted definition."""
     text: bytes = b""
-    """The definition, as canonical JSON; empty if it was removed, or was too large to keep."""
+    """The definition, as canonical JSON; empty if the tool was removed."""
     seen_at: float = 0.0
     """When the change was first seen, in seconds since the epoch."""
     is_rejected: bool = False

@@ -90,7 +90,10 @@ def with_digests(values: Values) -> Values:
 
 
 def merge(old: MutableMapping[str, Any], new: Values) -> None:
-    """Update `old`, the entry in the file, to `new`, a result of `with_digests`."""
+    """Update `old`, the entry in the file, to `new`, but keep the values that a person has set.
+
+    `new` is a result of `with_digests`.
+    """
     kept = overrides(old).values
     old[DIGEST] = new[DIGEST]
     written = old.get(WRITTEN)

@@ -208,7 +208,10 @@ class _Cutting:
 
 
 def shortened(text: str, room: int) -> str:
-    """Return the beginning of a text and a note on what is missing, together within `room`."""
+    """Return the beginning of a text that fits into `room` characters of JSON with a note.
+
+    The caller adds the note, which says how many characters are missing.
+    """
     head = text[: max(room - len(f"… [{len(text):,} more characters]"), 0)]
     while head and (over := encoded_width(head) - (room - 30)) > 0:
         # An escape takes up to six characters, so each step removes half of the excess.

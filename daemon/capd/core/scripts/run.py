@@ -145,12 +145,12 @@ class ScriptRun:
 
     @property
     def issued_count(self) -> int:
-        """How many calls have been issued."""
+        """How many calls of tools have been issued; waits are not counted."""
         return len(self.past) + sum(each.issued.tool != SLEEP for each in self._open.values())
 
     @property
     def answered_count(self) -> int:
-        """How many calls have ended."""
+        """How many calls of tools have ended; waits are not counted."""
         done = [each for each in self._open.values() if each.answer is not None]
         return len(self.past) + sum(each.issued.tool != SLEEP for each in done)
 

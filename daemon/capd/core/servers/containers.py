@@ -165,7 +165,9 @@ def container_request(
 
 
 def secret_lines(request: ContainerRequest) -> bytes:
-    """Return the bytes for a container's pipe of secrets: lines `KEY=VALUE`, then one with a dot.
+    """Return the bytes for a container's pipe of secrets: lines for a shell, then one with a dot.
+
+    Each line is `KEY='VALUE'`.
 
     Raises:
         ContainerRefusedError: a value contains NUL, or all together are too long.

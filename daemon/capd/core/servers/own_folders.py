@@ -92,7 +92,9 @@ class FolderCover:
 
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+    """Parts of hidden folders that stay visible and can be written."""
     read_only: tuple[str, ...] = ()
+    """Parts of hidden folders that stay visible, only to read."""
     left: tuple[str, ...] = ()
     """Folders that cannot be hidden because the server or its program is there."""
 

@@ -34,7 +34,7 @@ def instructions_text(instructions: Sequence[tuple[str, str]], room: int) -> str
 
 
 def room_in_turn(context: str, suggestion: str) -> int:
-    """Return how many tokens of a turn its two other texts, the arguments, leave."""
+    """Return how many tokens of a turn are left after its texts `context` and `suggestion`."""
     return TURN_TOKENS - tokens_at_most(context) - tokens_at_most(suggestion)
 
 

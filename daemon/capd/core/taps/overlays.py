@@ -147,7 +147,7 @@ def folded(phrase: str) -> str:
 def lacking(capability: CapabilitySpec, phrases: Iterable[str]) -> tuple[str, ...]:
     """Return those of `phrases` that are no trigger of the capability, each once.
 
-    Phrases that differ only in case and spaces count as the same.
+    Phrases that differ only in case, spaces and punctuation count as the same.
     """
     has = {folded(each) for each in (*capability.triggers, *capability.extra_triggers)}
     found: dict[str, str] = {}

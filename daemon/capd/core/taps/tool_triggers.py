@@ -94,7 +94,7 @@ def with_tool_triggers(
 ) -> tuple[Tap, ...]:
     """Return `taps` with the `phrases` of their servers as extra triggers.
 
-    `unwanted` are messages for which nobody wants a tool. It compares the words of all triggers,
+    `unwanted` are messages for which nobody wants a tool. The words of all triggers are compared,
     which takes 10 ms for 2,000 of them.
     """
     taps = tuple(taps)
