@@ -70,8 +70,8 @@ class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
 class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     """Give a user's message to a session.
 
-    A turn that is not decided within `patience` may be held: the reply has `is_held`, and the
-    client sends the message again, with `is_again`, to get the result.
+    If the client can wait longer than `patience` (see `longest`), a turn that is not decided soon
+    is held: the reply has `is_held`, and the client sends the message again, with `is_again`.
     """
 
     session: SessionKey
@@ -259,7 +259,7 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """Seconds since it was opened."""
     active: list[ActiveEntry]
     cap: int
-    """The most capabilities that may be on."""
+    """The most capabilities with tools that may be on at once."""
     surface: int
     """How many tools are on the list, capd's own included."""
     available: int
@@ -279,7 +279,7 @@ class SessionEntry(msgspec.Struct, frozen=True):
     not_kept: int = 0
     """How many results exceeded their limit and passed whole, because storing them failed."""
     tool_cap: int = 0
-    """The most single tools that may be on."""
+    """The most single tools that may be on at once."""
     mode_reason: str = ""
     """Why the surface has this mode."""
     unlisted: int = 0
@@ -574,7 +574,7 @@ class ApprovalEntry(msgspec.Struct, frozen=True):
     hint: ApprovalHint
     """What the tool's server says about its effects, such as that it deletes something."""
     rule: str
-    """The rule that asks for approval: a pattern in `[policy] ask`."""
+    """The rule that asks for approval: a pattern of an `ask` list."""
     place: str
     """The configuration table that has the rule."""
     until: float

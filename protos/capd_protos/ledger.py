@@ -44,7 +44,7 @@ class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
     fingerprint: str
     """The first 16 hex digits of the SHA-256 of the message."""
     outcome: str
-    """As in `Decision`, like `reason`."""
+    """As in `Decision`, and so is `reason`."""
     reason: str
     name: str
     """`tap/name` of the winner, if there is one."""

@@ -225,8 +225,8 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     triggers_from_tools: bool = False
     """Whether the first tool list of each of its servers becomes further triggers."""
     tool_triggers: tuple[str, ...] = ()
-    """Those of `extra_triggers` that its servers gave. They count as evidence like others, but a
-    message that is such a trigger word for word activates nothing: a server chose the words."""
+    """Those of `extra_triggers` that its servers gave. They count as evidence like others. But that
+    a message is such a trigger word for word does not decide, because a server chose the words."""
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -38,8 +38,8 @@ STEP_UP = 0.15
 """Added to a capability's two parts each time it was wanted. This value and the next two were tuned
 with `bench/routing_learning.py`, on messages of writers whom its tables leave out."""
 STEP_DOWN = 0.15
-"""Times the score, subtracted from the part of a capability that was switched off. Its part in the
-project becomes 0."""
+"""This times the score is subtracted from the part of a capability that was switched off. Its part
+in the project becomes 0."""
 STEP_OF_ALL = 0.1
 """Added to the part for all, times the difference between the score and the right score (0 or
 1)."""

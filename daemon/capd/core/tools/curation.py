@@ -93,7 +93,7 @@ class BestTool:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The tools that curation may choose from, and facts that the index does not have of them."""
+    """The tools that curation may choose from, and facts about them that are not in the index."""
 
     left_out: Collection[WireName] = ()
     """Tools that the session may not use, or has already through a capability."""
