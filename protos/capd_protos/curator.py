@@ -39,7 +39,8 @@ ApprovalHint = Literal["destructive", "not said", "not destructive", "read-only"
 class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
     """Serve a client's connection whose hello was accepted.
 
-    `connection` is the key of its stream in the handle table.
+    `connection` is the id under which the sender has put the connection's stream into a
+    `HandleTable`: a message cannot contain a stream.
     """
 
     connection: int
@@ -52,7 +53,8 @@ class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
     far_project: str = ""
     """The project's path on the far side of the bridge, to show to a person."""
     far_folder: str = ""
-    """The same path, for servers that run there; empty if it cannot be one."""
+    """The same path, for servers that run there; empty if it is no absolute path that they can use.
+    """
 
 
 class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
@@ -60,11 +62,17 @@ class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
 
     session: SessionKey
     resume: str
+    """The token with which the client can take the session over later; a secret."""
     resumed: bool
+    """Whether the session existed already, and its active set was restored."""
 
 
 class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
-    """Give a user's message to a session."""
+    """Give a user's message to a session.
+
+    If the client can wait longer than `patience` (see `longest`), a turn that is not decided soon
+    is held: the reply has `is_held`, and the client sends the message again, with `is_again`.
+    """
 
     session: SessionKey
     text: str
@@ -77,9 +85,9 @@ class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     """Seconds after which the client's prompt hook stops waiting for the answer; 0 for other turns.
     """
     longest: float = 0.0
-    """Seconds for which the client can wait if the turn is held; 0 if it cannot."""
+    """Seconds for which the client can wait if the turn is held; 0 if the turn may not be held."""
     is_again: bool = False
-    """Whether this asks for a turn that was held."""
+    """Whether this asks for the result of a turn that was held."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -88,6 +96,7 @@ class LeftOut(msgspec.Struct, frozen=True):
     kind: Literal["capability", "tool", "memory"]
     name: str
     tokens: int | None
+    """The tokens that it would have taken; None if they were not counted."""
     reason: str
 
 
@@ -100,6 +109,7 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     """Wire names of the tools that were added to the surface."""
     removed: list[str]
     ms: float
+    """How long the turn took, in milliseconds."""
     problem: str = ""
     """Why the chosen capability could not be switched on."""
     suggestion: str = ""
@@ -128,7 +138,10 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
 
 
 class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
-    """Give a user's message to the session that the prompt hook belongs to."""
+    """Give a user's message to the session that the prompt hook belongs to.
+
+    The turn may be held, as in `TakeTurn`.
+    """
 
     text: str
     client: str
@@ -144,9 +157,9 @@ class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
     """Seconds after which the hook stops waiting for the answer; 0 if it waits for as long as it
     takes."""
     longest: float = 0.0
-    """Seconds for which the client can wait if the turn is held; 0 if it cannot."""
+    """Seconds for which the client can wait if the turn is held; 0 if the turn may not be held."""
     is_again: bool = False
-    """Whether this asks for a turn that was held."""
+    """Whether this asks for the result of a turn that was held."""
 
 
 class EnableCapability(msgspec.Struct, frozen=True, tag="curator.enable"):
@@ -169,6 +182,7 @@ class SwitchCapability(msgspec.Struct, frozen=True, tag="curator.switch"):
     session: SessionKey
     name: str
     is_on: bool
+    """Whether to switch it on; False switches it off."""
 
 
 class CapabilityAnswered(msgspec.Struct, frozen=True, tag="curator.answered"):
@@ -185,7 +199,7 @@ class CapabilityAnswered(msgspec.Struct, frozen=True, tag="curator.answered"):
 
 
 class CallTool(msgspec.Struct, frozen=True, tag="curator.call"):
-    """Call a tool for a session, for the command line; clients' own calls pass no bus."""
+    """Call a tool in a session for the command line. Calls of clients do not use this message."""
 
     session: SessionKey
     name: str
@@ -224,6 +238,7 @@ class ActiveEntry(msgspec.Struct, frozen=True):
     """One capability or tool that is on in a session."""
 
     kind: str
+    """`capability`, `dependencies` (a capability without servers), or `tool`."""
     id: CapabilityId
     last_used_at: float
     """Seconds since the epoch."""
@@ -238,13 +253,19 @@ class SessionEntry(msgspec.Struct, frozen=True):
     pid: int
     project: str
     mode: str
+    """The mode of its surface, such as `dynamic`."""
     is_connected: bool
     age: float
+    """Seconds since it was opened."""
     active: list[ActiveEntry]
     cap: int
+    """The most capabilities with tools that may be on at once."""
     surface: int
+    """How many tools are on the list, capd's own included."""
     available: int
+    """How many tools there are for the session, listed or not."""
     surface_chars: int
+    """The size of the list of tools as JSON, in bytes."""
     client_sessions: list[str] = []
     """The client's own ids of the conversation."""
     linked_by: str = ""
@@ -258,6 +279,7 @@ class SessionEntry(msgspec.Struct, frozen=True):
     not_kept: int = 0
     """How many results exceeded their limit and passed whole, because storing them failed."""
     tool_cap: int = 0
+    """The most single tools that may be on at once."""
     mode_reason: str = ""
     """Why the surface has this mode."""
     unlisted: int = 0
@@ -281,13 +303,13 @@ class SessionEntry(msgspec.Struct, frozen=True):
     calls: int = 0
     """Tool calls that succeeded."""
     client_title: str = ""
-    """The client's name for a person; empty if it is not in the table of clients."""
+    """The client's name, to show to a person; empty if `clients.toml` has no entry for it."""
     client_line: str = ""
-    """The line of that table that describes the client."""
+    """The key of the client's entry in `clients.toml`; empty if it has none."""
     index_listed: int = 0
     """How many capabilities the model was told about when the session began."""
     index_left_out: int = 0
-    """How many capabilities did not fit there."""
+    """How many capabilities did not fit into that text."""
     index_tokens: int = 0
     suggestions_left_out: int = 0
     """How many capabilities fitted a message and did not fit into its turn's budget."""
@@ -357,7 +379,7 @@ class CapabilityUsed(msgspec.Struct, frozen=True, tag="session.capability_used")
 
 
 class RoutingTaught(msgspec.Struct, frozen=True, tag="session.routing_taught"):
-    """What the user did after a message shows whether routing decided rightly."""
+    """What a user or a model did after a message gives a label, from which routing learns."""
 
     session: SessionKey
     label: RoutingLabel
@@ -444,6 +466,7 @@ class TokensDescribed(msgspec.Struct, frozen=True, tag="curator.tokens_described
     """Reply to `DescribeTokens`: what each session costs, the oldest session first."""
 
     vocabulary: str
+    """The tokenizer's vocabulary, `o200k_base`."""
     sessions: list[SessionTokens]
     problem: str = ""
     """Why no tokens are counted; empty if they are."""
@@ -461,10 +484,12 @@ class MemoryEntry(msgspec.Struct, frozen=True):
     memory: MemorySpec
     tokens: int
     told: int = 0
+    """How often a model was given the memory."""
     refused: int = 0
     """How many calls it refused."""
     worked: int = 0
-    """How many of the next calls worked, after the model read the memory or it refused a call."""
+    """How often the next call of its tool or capability succeeded after a model was given the
+    memory, or after the memory refused a call."""
 
 
 class LessonEntry(msgspec.Struct, frozen=True):
@@ -476,6 +501,7 @@ class LessonEntry(msgspec.Struct, frozen=True):
     schema: bytes
     """The mistaken arguments as a JSON Schema; empty if an argument was missing."""
     count: int
+    """How often it was learnt."""
 
 
 class MemoriesDescribed(msgspec.Struct, frozen=True, tag="curator.memories_described"):
@@ -515,7 +541,9 @@ class SampleText(msgspec.Struct, frozen=True, tag="curator.sample"):
 
     session: SessionKey
     text: str
+    """The question, sent as the user's message."""
     system: str
+    """The system prompt."""
     max_tokens: int
 
 
@@ -546,10 +574,11 @@ class ApprovalEntry(msgspec.Struct, frozen=True):
     hint: ApprovalHint
     """What the tool's server says about its effects, such as that it deletes something."""
     rule: str
+    """The rule that asks for approval: a pattern of an `ask` list."""
     place: str
-    """The configuration table of the rule that asks for approval."""
+    """The configuration table that has the rule."""
     until: float
-    """When it is refused if nobody answers, in seconds since the epoch."""
+    """When the call is refused if nobody answers, in seconds since the epoch."""
 
 
 class ApprovalsListed(msgspec.Struct, frozen=True, tag="curator.approvals_listed"):

@@ -35,7 +35,10 @@ class ToolsVetted(msgspec.Struct, frozen=True, tag="definitions.vetted"):
 
 
 class ScreenTools(msgspec.Struct, frozen=True, tag="definitions.screen"):
-    """Report which tools of saved lists a search must not return while their servers do not run."""
+    """Report which tools of saved lists are withheld, so that no search returns them.
+
+    Saved lists are used for servers that do not run.
+    """
 
     tools: dict[ServerIdentity, list[ToolName]]
 
@@ -80,10 +83,13 @@ class DefinitionChange(msgspec.Struct, frozen=True):
     digest: str
     """Identifies this version of the definition: a person's decision is about this version only."""
     is_withheld: bool
+    """Whether clients can neither see nor call the tool."""
     is_rejected: bool
+    """Whether a person has decided against this version."""
     seen_at: float
-    """Seconds since the epoch."""
+    """When it was first seen, in seconds since the epoch."""
     difference: str = ""
+    """The changed lines, as a unified difference; empty if it was not requested or has no room."""
 
 
 class DefinitionFlag(msgspec.Struct, frozen=True):
@@ -91,8 +97,11 @@ class DefinitionFlag(msgspec.Struct, frozen=True):
 
     tool: ToolName
     code: str
+    """The kind of the flag, such as `hidden_text`."""
     seen: str
+    """The words that caused the flag, without hidden characters."""
     source: str
+    """The publication that describes such an attack."""
 
 
 class ServerDefinitions(msgspec.Struct, frozen=True):
@@ -103,9 +112,11 @@ class ServerDefinitions(msgspec.Struct, frozen=True):
     tools: int
     """The number of its trusted tools."""
     standing: str
-    """`project` or `pinned`, for which changes are withheld in every mode. No `Literal`, for the
-    reason given at `DefinitionChange.kind`."""
+    """Why changed tools are withheld in every mode: `project` (a project's files define the
+    server, and added tools are withheld too) or `pinned` (it runs a package in an exact version).
+    Empty if the mode decides. No `Literal`, for the reason given at `DefinitionChange.kind`."""
     is_lost: bool
+    """Whether the record of its trusted tools was lost, and no person has checked it since."""
     changes: list[DefinitionChange]
     flags: list[DefinitionFlag] = []
 

@@ -45,15 +45,15 @@ class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
     query: str
     max_results: int = 5
     cap: int = 24
-    """The most tools that a selection may return."""
+    """The most tools that are returned for the names after `select:`."""
     rules: list[PolicyTable] = []
     """The policy of the session that asks."""
     keys: list[str] | None = None
-    """Environment keys for which it has values; None to ignore missing keys."""
+    """Environment keys for which the session has values; None to ignore missing keys."""
     project: str = ""
     """The session's project, whose own tools are searched as well."""
     domain: str = ""
-    """Its domain; empty where it has none."""
+    """The session's domain; empty if it has none."""
     capability: str = ""
     """Only tools of capabilities whose name matches this glob."""
     category: str = ""
@@ -93,6 +93,7 @@ class ToolsFound(msgspec.Struct, frozen=True, tag="finder.found"):
     hits: list[ToolHit]
     text: str
     searched: int
+    """How many tools were searched."""
     mode: SearchMode
     """`lexical` if the model is not ready."""
     skills: "list[SkillHit]" = []
@@ -137,7 +138,7 @@ class IndexServers(msgspec.Struct, frozen=True, tag="finder.index"):
 
 
 class IndexStarted(msgspec.Struct, frozen=True, tag="index.started"):
-    """Indexing has begun; the event says how many servers will be asked."""
+    """Indexing has begun; `total` servers will be asked."""
 
     total: int
 
@@ -150,7 +151,9 @@ class ServerIndexed(msgspec.Struct, frozen=True, tag="index.server"):
     tools: int
     seconds: float
     error: str = ""
+    """Why the server could not be asked; empty if it was."""
     done: int = 0
+    """In an event: how many of the `total` servers have been asked so far."""
     total: int = 0
 
 
@@ -161,11 +164,12 @@ class ServersIndexed(msgspec.Struct, frozen=True, tag="finder.indexed"):
 
 
 class ToolsIndexed(msgspec.Struct, frozen=True, tag="index.tools"):
-    """A search can find other tools than before, or it can find the new ones by meaning as well."""
+    """The index of the search has changed: other tools are in it, or its tools have got vectors."""
 
     tools: int
     servers: int
     has_vectors: bool = False
+    """Whether the event says that the tools have vectors, so that they are found by meaning too."""
 
 
 class LookUpTool(msgspec.Struct, frozen=True, tag="finder.look_up"):
@@ -186,7 +190,9 @@ class ToolLookedUp(msgspec.Struct, frozen=True, tag="finder.looked_up"):
     hit: ToolHit | None = None
     restriction: ToolRestriction | None = msgspec.field(default=None, name="bar")
     near: list[WireName] = []
+    """Similar names, if there is no such tool."""
     searched: int = 0
+    """How many tools are known."""
     unlisted: int = 0
     """Servers whose tools have never been listed."""
 
@@ -202,7 +208,8 @@ class DescribeTools(msgspec.Struct, frozen=True, tag="finder.describe"):
     project: str = ""
     domain: str = ""
     whole_bytes: int = 0
-    """Include every tool if a model reads at most this many bytes of all of them together."""
+    """Include every tool in the reply if all of them together add at most this many bytes to what a
+    model reads; 0 for never."""
 
 
 class EagerServer(msgspec.Struct, frozen=True):
@@ -225,7 +232,8 @@ class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
     """By pattern, then in the order in which the servers list them."""
     eager: list[EagerServer] = []
     model_bytes: int = 0
-    """The size of what a model reads of them: names, descriptions, input schemas."""
+    """The size of those parts of the permitted definitions that a model reads: names, descriptions
+    and input schemas."""
     skills: int = 0
     everything: list[ToolHit] = []
     """Every permitted tool, if together they are small enough and every server has been asked."""
@@ -259,6 +267,7 @@ class CurateTools(msgspec.Struct, frozen=True, tag="finder.curate"):
     text: str
     """The user's own words, shortened to a bounded length."""
     k: int = 15
+    """The most tools to return."""
     scorer: Literal["hybrid", "keyword"] = "hybrid"
     active: list[CapabilityId] = []
     domain: str = ""
@@ -295,6 +304,7 @@ class RankTools(msgspec.Struct, frozen=True, tag="finder.rank"):
     """The user's own words, shortened to a bounded length."""
     capabilities: list[CapabilityId]
     most: int = 3
+    """The most tools to return."""
     uses: list[Use] = []
     """Calls in the last day."""
     rules: list[PolicyTable] = []
@@ -316,7 +326,7 @@ class ToolsRanked(msgspec.Struct, frozen=True, tag="finder.ranked"):
     skills: "list[SkillHit]" = []
     """The skill that clearly fits the message, if one does."""
     is_spoken_of: bool = False
-    """Whether the message clearly means one of these tools."""
+    """Whether the message clearly means one of the tools."""
 
 
 class CountTools(msgspec.Struct, frozen=True, tag="finder.count"):

@@ -12,6 +12,7 @@ class IndexEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     verb: str
     """One verb for what the capability does; the first level of the index groups by it."""
     do: str
+    """A sentence on what the capability does."""
     use_when: list[str] = []
     """Phrases of users who need the capability."""
     tools: int | None = None
@@ -25,7 +26,7 @@ class IndexEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     is_automatic: bool = True
     """Whether a message may switch it on automatically."""
     threshold: float = 0.0
-    """The score needed for that, in addition to the threshold for all."""
+    """A score that it must reach for that, besides the threshold for all capabilities."""
     domains: list[str] = []
 
 
@@ -62,7 +63,7 @@ class IndexWritten(msgspec.Struct, frozen=True, tag="index.written"):
 
 
 class IndexRefused(msgspec.Struct, frozen=True, tag="index.refused"):
-    """The file was not changed; says why."""
+    """The file was not changed; `message` says why."""
 
     message: str
 
@@ -76,10 +77,14 @@ class CapabilityMetrics(msgspec.Struct, frozen=True):
 
     id: CapabilityId
     uses: int
+    """The number of calls of its tools that the ledger has."""
     successes: int
     mean_ms: float
+    """The mean duration of these calls, in milliseconds."""
     tools: int | None
+    """None if its servers have never listed their tools."""
     tokens: int | None
+    """None if the tokens of its tools' definitions were not counted."""
 
 
 class IndexDescribed(msgspec.Struct, frozen=True, tag="index.described"):

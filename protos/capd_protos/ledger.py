@@ -1,7 +1,7 @@
 """What the ledger stores and reports: what happened, without the text that anybody wrote.
 
-A note holds names, sizes, times and outcomes. A user's message is there as a fingerprint, a call's
-arguments and result as their sizes alone (docs/design/operation.md).
+A note holds names, sizes, times and outcomes. Of a user's message it has only a fingerprint, and of
+a call's arguments and result only the sizes (docs/design/operation.md).
 """
 
 from typing import Literal
@@ -42,11 +42,14 @@ class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
     at: float
     session: SessionKey
     fingerprint: str
+    """The first 16 hex digits of the SHA-256 of the message."""
     outcome: str
+    """As in `Decision`, and so is `reason`."""
     reason: str
     name: str
     """`tap/name` of the winner, if there is one."""
     top: list[tuple[str, float]]
+    """The best candidates, best first: `tap/name` and score."""
     ms: float
     suggested: list[str] = []
     """`tap/name` of the capabilities that were suggested to the model instead."""
@@ -55,6 +58,7 @@ class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
     threshold: float = 0.0
     """The threshold of the routing profile that decided; 0 if nothing was compared with it."""
     margin: float = 0.0
+    """The margin of that profile, by which the best score had to exceed the second."""
 
 
 class ActivationNote(msgspec.Struct, frozen=True, tag="ledger.activation"):
@@ -91,8 +95,8 @@ class ScriptNote(msgspec.Struct, frozen=True, tag="ledger.script"):
     """`result` or `error`. A plain `str`, as is `ActivationNote.action`: a later daemon may have
     written another value."""
     ms: float
-    """Milliseconds from its request to its end; counted from the start of the daemon that ended it.
-    """
+    """Milliseconds from its request to its end. If a later daemon has continued the script, only
+    the time in that daemon counts."""
     calls: list[tuple[str, str, int, float]] = []
     """The wire name of a tool, an outcome as in `CallNote`, how many calls, and their mean
     milliseconds."""
@@ -105,15 +109,19 @@ class CountUses(msgspec.Struct, frozen=True, tag="ledger.count_uses"):
     """Count how often each tool was called successfully since `since`."""
 
     since: float
+    """Seconds since the epoch."""
 
 
 class Use(msgspec.Struct, frozen=True):
     """The successful calls of one tool."""
 
     identity: str
+    """The identity of the tool's server."""
     tool: str
+    """The tool's name at the server."""
     count: int
     last_at: float
+    """When the newest of the calls ended, in seconds since the epoch."""
 
 
 class UsesCounted(msgspec.Struct, frozen=True, tag="ledger.uses"):
@@ -126,6 +134,7 @@ class SumCalls(msgspec.Struct, frozen=True, tag="ledger.sum"):
     """Sum up the calls of each capability since `since`."""
 
     since: float
+    """Seconds since the epoch."""
 
 
 class CapabilityCalls(msgspec.Struct, frozen=True):

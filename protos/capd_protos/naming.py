@@ -1,7 +1,7 @@
 """Finds the name that a person or a model means, by one rule for every kind of name.
 
     as it stands ─> whatever its case ─> hyphen = underscore = space ─> without accents
-                 ─> one or many ─> the beginning of it ─> nothing: near names are offered
+                 ─> singular or plural ─> its beginning ─> nothing: near names are offered
 
 The first step at which exactly one name fits decides. If two fit, both are offered and none is
 chosen. The daemon and the command line share this rule, so it is here.
@@ -21,7 +21,7 @@ _GAP = re.compile(r"[\s_\-‐-―]+")
 _SIBILANTS = ("ses", "xes", "zes", "ches", "shes")
 _NO_PLURALS = ("ss", "us", "is")
 _SPELLINGS = 3
-"""How many steps after the first keep every word as it is."""
+"""The first three spellings (case, separators, accents) keep each word; the last one does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class NameTable:
         if asked in self._names:
             return Named(asked)
         for spelling, by_key in self._indexes[: _SPELLINGS if is_call else None]:
-            # An empty spelling is that of every name that is nothing but punctuation.
+            # A name of nothing but punctuation has an empty spelling, which would match others.
             found = by_key.get(key, ()) if (key := spelling(asked)) else ()
             if found:
                 return _only(found)
@@ -93,7 +93,8 @@ def singular(name: str) -> str:
     if word.endswith("ies") and len(word) > len("ties"):
         return word.removesuffix("ies") + "y"
     if word.endswith(_SIBILANTS):
-        # `databases` is of `database`, and `boxes` of `box`: both lose the same.
+        # `databases` and `boxes` both lose `es`. `database` loses its `e` below, so that it is
+        # equal to its plural, as `box` is.
         return word.removesuffix("s").removesuffix("e")
     if word.endswith("s") and not word.endswith(_NO_PLURALS):
         return word.removesuffix("s").removesuffix("e")

@@ -43,7 +43,7 @@ def socket_path(
 def places(
     env: Mapping[str, str], uid: int, is_dir: Callable[[str], bool] = os.path.isdir
 ) -> Places:
-    """Return all paths of the daemon for this environment and user id."""
+    """Return all paths of the daemon for the environment `env` and the user id `uid`."""
     socket = socket_path(env, uid, is_dir)
     if env.get("CAPD_HOME"):
         home = os.path.abspath(env["CAPD_HOME"])

@@ -38,7 +38,7 @@ class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
     is_enabled: bool = True
     """Whether automatic activation is switched on for the session."""
     project: str = ""
-    """The session's project, whose files may speak for a capability; empty where there is none."""
+    """The session's project, whose files may make a capability more likely; empty for none."""
     denied: list[CapabilityId] = []
     """Capabilities that the session's policy denies completely."""
     restrictions: list[CapabilityRestriction] = msgspec.field(default_factory=list, name="bars")
@@ -103,7 +103,7 @@ class CapabilityEntry(msgspec.Struct, frozen=True):
     servers: list[str] = []
     wanted_keys: list[str] = []
     commands: list[str] = []
-    """The commands that start its servers, as far as they are processes."""
+    """The commands that start its servers. A server that is not a process here has none."""
     unpinned: list[str] = []
     """Packages that its servers run without an exact version."""
     npm_packages: list[str] = []
@@ -152,7 +152,7 @@ class RegistryRefused(msgspec.Struct, frozen=True, tag="registry.refused"):
 
 
 class ReloadCatalog(msgspec.Struct, frozen=True, tag="registry.reload"):
-    """Read the list of taps and every tap again. A tap that fails stays as it was last read."""
+    """Read the list of taps and every tap again. A tap that cannot be read stays as it was."""
 
 
 class DescribeRegistry(msgspec.Struct, frozen=True, tag="registry.describe"):
@@ -189,6 +189,7 @@ class DecisionEntry(msgspec.Struct, frozen=True):
     """Seconds since the epoch."""
     decision: Decision
     ms: float
+    """How long routing took, in milliseconds."""
 
 
 class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
@@ -200,7 +201,9 @@ class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
     embedder_state: EmbedderState
     """The embedder's state, as routing uses it."""
     embedder_reason: str
+    """Why the embedder cannot be used; empty if it can."""
     profile: dict[str, str | float | int]
+    """The routing profile's `scorer`, `threshold`, `margin` and `top_k`."""
     watch: str = ""
     """Why file changes are not noticed; empty if they are."""
     trust_problem: str = ""
@@ -218,6 +221,7 @@ class PartlyDecided(msgspec.Struct, frozen=True):
     at: float
     """Seconds since the epoch."""
     percent: int
+    """The share of the texts that had vectors at that time, in percent."""
 
 
 class ProgressDescribed(msgspec.Struct, frozen=True, tag="registry.progress_described"):
@@ -411,10 +415,12 @@ class LearningDescribed(msgspec.Struct, frozen=True, tag="registry.learning_desc
     shared: float = 0.0
     """The offset that is added to every capability."""
     labels: int = 0
+    """How many labels are saved, from which this was learnt."""
     is_on: bool = True
     """Whether learning is switched on in the project of the request."""
     problem: str = ""
-    """Why what is learnt is lost when this daemon ends, or was lost before it started."""
+    """Why the labels cannot be saved, or why those of an earlier daemon were lost; empty if neither
+    is so."""
 
 
 class ForgetLearning(msgspec.Struct, frozen=True, tag="registry.forget_learning"):

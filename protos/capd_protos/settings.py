@@ -4,7 +4,7 @@ import msgspec
 
 
 class ReloadSettings(msgspec.Struct, frozen=True, tag="settings.reload"):
-    """Read the settings files again. A file that cannot be used keeps its last valid values."""
+    """Read the settings files again. If a file is wrong, its last valid values stay in force."""
 
 
 class DescribeSettings(msgspec.Struct, frozen=True, tag="settings.describe"):

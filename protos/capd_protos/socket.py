@@ -16,13 +16,15 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 """A number that capd has given out, counting up."""
 
 LINK_PREFIX = b'{"capd":'
-"""Every link frame starts with these bytes, so a splice can tell it without parsing."""
+"""Every link frame starts with these bytes, so whoever only passes lines on need not parse them to
+recognise one."""
 
 LINE_LIMIT_BYTES = 32 * 1024 * 1024
 """A longer line of a client's is discarded and answered with `INVALID_REQUEST`."""
 
 DAEMON_LINE_LIMIT_BYTES = 257 * 1024 * 1024
-"""No line of the daemon's is longer: a server's line of 256 MiB, and what it is wrapped in."""
+"""No line of the daemon's is longer: it has room for a server's line of 256 MiB and for what capd
+adds around that line."""
 
 HELLO_LIMIT_BYTES = 64 * 1024
 """A first line longer than this closes the connection."""
@@ -44,8 +46,8 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
 
     protocol: int
     role: Literal["mcp", "control", "runner"]
-    """`runner` is for the socket of a bridge alone: the connection waits for a server that is to
-    run over there, and carries it then."""
+    """`runner` is accepted only at the socket of a bridge: capd uses the connection to start a
+    server on the far side, and then for the messages of that server."""
     client: ClientInfo
     cwd: str = ""
     project: str = ""
@@ -325,7 +327,7 @@ class EventParams(msgspec.Struct, frozen=True):
 
 LoginWay = Literal["browser", "device"]
 Account = Annotated[str, msgspec.Meta(pattern="^([A-Za-z][A-Za-z0-9_]*)?$", max_length=64)]
-"""As the namespace of a profile's secrets."""
+"""The name of one of several logins at a server, of the same form as a namespace of secrets."""
 
 
 class LoginParams(msgspec.Struct, frozen=True):

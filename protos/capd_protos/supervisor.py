@@ -96,9 +96,12 @@ class ServerEntry(msgspec.Struct, frozen=True):
     state: ServerState
     pid: int
     leases: list[SessionKey]
+    """The sessions that have a lease on it."""
     tools: int
+    """How many tools it lists."""
     restarts: int
     uptime: float
+    """Seconds since it became ready; 0 if it is not ready."""
     last_error: str = ""
     counts: dict[str, int] = {}
     """How many items of this run were dropped, by kind, such as `junk_lines`."""
@@ -109,7 +112,8 @@ class ServerEntry(msgspec.Struct, frozen=True):
     cwd: str = ""
     """The working directory of its last run; empty if it is not a process of capd's."""
     cwd_reason: str = ""
-    """Why its launcher runs in a folder outside the untrusted project; empty if it does not."""
+    """Why its launcher runs in an empty folder and not in the project, which is not trusted; empty
+    if it runs in the project."""
     membership: Literal["", "namespace", "cgroup", "sweep", "group"] = ""
     """How capd knows which processes belong to it."""
     bridge: str = ""
@@ -306,7 +310,10 @@ class EndProject(msgspec.Struct, frozen=True, tag="supervisor.end_project"):
 
 
 class TrustChanged(msgspec.Struct, frozen=True, tag="supervisor.trust_changed"):
-    """Restart the user's own servers whose start depends on whether a project is trusted."""
+    """Restart the user's own servers that start differently in a trusted project.
+
+    Launchers are restricted in a project that is not trusted.
+    """
 
     project: str
     """The project's path with links resolved."""

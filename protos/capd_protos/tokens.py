@@ -42,23 +42,30 @@ class SessionTokens(msgspec.Struct, frozen=True):
     client: str
     mode: str
     is_counting: bool
+    """Whether something that was sent is still to be counted."""
     tools: int | None
     """How many tools the client was sent; None if it never asked."""
     list_tokens: int | None
     own_tokens: int | None
     """The part of `list_tokens` that capd's own tools take."""
     instructions: int | None
+    """The tokens of the `instructions` that the client was sent."""
     surface: int | None
     """`list_tokens` plus `instructions`."""
     everything: AllTools | None
     saved: int | None
-    """`everything` minus `surface`; negative if the surface is larger."""
+    """The tokens of `everything` minus `surface`; negative if the surface is larger."""
     turns: TextsSent
+    """The texts for the model with the user's messages."""
     searches: TextsSent
+    """The answers of `tool_search`."""
     answers: TextsSent
+    """The answers of `capability`."""
     changes: TextsSent
+    """The parts of replaced tool lists that had to be read again."""
     added: int | None
     """`turns`, `searches`, `answers` and `changes` added up."""
     net: int | None
     """`saved` minus `added`."""
     last_changes: list[ListSent] = []
+    """The newest of the replaced lists."""

@@ -52,20 +52,22 @@ DecisionReason = Literal[
     "no_candidates",
     "below_threshold",
     "below_margin",
-    # Siblings, of which nothing says which is meant.
+    # Several similar capabilities (siblings) may be meant, and nothing says which one.
     "near_tie",
     "already_active",
-    # With `activate`: the message is a trigger, word for word.
+    # Only with the outcome `activate`: the message is a trigger, word for word.
     "whole_trigger",
     # The winner cannot be switched on here.
     "missing_secrets",
     "missing_program",
     "domain",
-    # What the user has set for the capability, on top of what routing concluded.
+    # Routing would activate it, but the user's limits on this capability forbid that.
     "set_by_user",
-    # A turn with a budget alone: not all of it had room; of what is on in part, some had.
+    # Only for a turn with a budget: the capability did not fit as a whole. With the outcome
+    # `activate`, some of its tools fitted.
     "over_budget",
-    # A client's hook alone: it asked before, or its answer came before the turn's.
+    # Only for a client's hook: another hook has sent the same prompt, or the hook had to be
+    # answered before the turn was decided.
     "repeated",
     "unfinished",
 ]
@@ -152,8 +154,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: ServerName
     transport: str
-    """`stdio`, `http` or `builtin`. The files of a project that are trusted like servers, such as
-    its memories, have another word here, and are never started."""
+    """`stdio`, `http` or `builtin`. Files of a project that a person trusts like a server, such as
+    its memories, are also a `ServerSpec`: it has another word here and is never started."""
     tap: TapName
     command: str = ""
     args: tuple[str, ...] = ()
@@ -169,7 +171,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     lazy: bool = True
     description: str = ""
     is_scope_fixed: bool = False
-    """Whether `scope` holds for both generations of the protocol."""
+    """Whether `scope` holds even if the server speaks the stateless generation of MCP. Other
+    servers of that generation may be shared by all sessions."""
     oauth: OAuthClient | None = None
     """The registered client for logins there, if capd is not to register itself."""
     project: str = ""
@@ -184,8 +187,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     container: ContainerSpec | None = None
     """The container that it runs in; None for a process of this machine."""
     where: Where = "host"
-    """With `project` it runs on the far side of a bridge for sessions from there; for sessions of
-    this machine that makes no difference."""
+    """With `project`, it runs on the far side of a bridge for sessions that come over that bridge.
+    For sessions of this machine, the value makes no difference."""
     further_urls: tuple[str, ...] = ()
     """Further addresses of the same server, tried in this order when `url` fails."""
 
@@ -222,8 +225,8 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     triggers_from_tools: bool = False
     """Whether the first tool list of each of its servers becomes further triggers."""
     tool_triggers: tuple[str, ...] = ()
-    """Those of `extra_triggers` that its servers gave. Routing weighs them, and none decides
-    anything by being said word for word: a server chose them itself."""
+    """Those of `extra_triggers` that its servers gave. They count as evidence like others. But that
+    a message is such a trigger word for word does not decide, because a server chose the words."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -249,8 +252,9 @@ class CapabilityRestriction(msgspec.Struct, frozen=True, omit_defaults=True):
 
     id: CapabilityId
     threshold: float = 0.0
-    """The score that it must reach, in addition to the threshold for all."""
+    """A score that it must reach, besides the threshold for all capabilities."""
     is_automatic: bool = True
+    """Whether a message may activate it at all."""
 
 
 class UnusableCapability(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -281,8 +285,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     suggested: tuple[CapabilityId, ...] = ()
     """With `suggest`: up to three candidates, best first; none of them is switched on."""
     unusable: tuple[UnusableCapability, ...] = ()
-    """Capabilities that fit and cannot be switched on. The reason is that of the first, if it would
-    have won."""
+    """Capabilities that fit and cannot be switched on. If the first of them would have won,
+    `reason` is its reason."""
 
 
 RoutingAct = Literal["enabled", "disabled", "called"]
@@ -314,15 +318,18 @@ class LearntEntry(msgspec.Struct, frozen=True):
     capability: str
     """As `tap/name`."""
     offset: float
-    """The number added to its logit outside of projects."""
+    """The part of its offset that holds everywhere. The whole offset, which is added to its logit,
+    also has the part for all capabilities (`LearningDescribed.shared`)."""
     project_offset: float
-    """The number added to its logit in the project of the request."""
+    """The further part of its offset in the project of the request."""
     enabled: int
+    """How many labels say that a person switched it on; the next two count the other labels."""
     disabled: int
     called: int
     since: float
     """When learning about it began, in seconds since the epoch."""
     last_at: float
+    """When the newest label came, in seconds since the epoch."""
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, omit_defaults=True):

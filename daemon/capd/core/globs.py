@@ -75,14 +75,13 @@ class GlobSet:
         self._starts = self._stays = 0
         self._ends: list[int] = []
         takers: dict[str, list[int]] = {}
-        """For each ASCII character, the places of the elements that accept it among a few
-        characters."""
+        """For each ASCII character, the places of the elements that name and accept it."""
         refusers: dict[str, list[int]] = {}
-        """The same for the elements that accept all but a few characters."""
+        """For each ASCII character, the places of the elements that refuse it, such as `[!a]`."""
         most: list[int] = []
-        """The places of those elements."""
+        """The places of all elements that accept every character but those that they name."""
         self._others: list[tuple[int, Takes]] = []
-        """The elements that accept other characters."""
+        """The elements `[...]`, which may accept characters outside of ASCII as well."""
         at = 0
         for pattern in patterns:
             self._starts |= 1 << at

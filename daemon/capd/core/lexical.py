@@ -32,7 +32,7 @@ _K1 = 1.2
 _B = 0.75
 _NGRAM = 4
 LONGEST = 4096
-"""Of a longer text only the beginning is compared: a paste must not cost the turn its time."""
+"""How many characters of a text are compared: a long paste must not use up the turn's time."""
 
 _MOST_STEMS = 4096
 """Number of stems that are cached: a catalog's texts repeat the same words."""
@@ -57,7 +57,10 @@ STOP_WORDS = frozenset(_STOP_TEXT.split())
 
 
 def words(text: str) -> list[str]:
-    """Return the stems of a text's words in order: the parts of each identifier, and the whole."""
+    """Return the stems of a text's words in order.
+
+    An identifier gives its parts and itself as a whole.
+    """
     folded = unicodedata.normalize("NFKC", text[:LONGEST])
     found: list[str] = []
     for run in _RUN.findall(folded.replace("'", "").replace("’", "")):

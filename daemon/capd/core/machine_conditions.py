@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from capd.core.errors import CapdError
 
 LEAST_DESCRIPTORS = 128
-"""An idle daemon has 60 open; starting a server takes 20 for a moment."""
+"""The fewest file descriptors. An idle daemon has 60 open, and the start of a server briefly takes
+20."""
 FEW_DESCRIPTORS = 1024
 LEAST_ADDRESS_BYTES = 1000 * 10**6
 LITTLE_ADDRESS_BYTES = 4000 * 10**6
 LEAST_DATA_BYTES = 400 * 10**6
 LITTLE_DATA_BYTES = 2000 * 10**6
-"""Measured: numpy's own threads reserve most of it, and the model takes 200 MB more."""
+"""A lower limit of data memory is reported. As measured, numpy's own threads reserve most of this
+amount, and the model takes 200 MB more."""
 _MIB = 1 << 20
 
 

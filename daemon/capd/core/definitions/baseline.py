@@ -39,6 +39,7 @@ class TrustedTool(msgspec.Struct, frozen=True):
     text: bytes = b""
     """The newest trusted definition, as canonical JSON; empty if it was too large to keep."""
     rejected: tuple[str, ...] = ()
+    """The digests of the definitions that a person has rejected."""
 
 
 class ToolChange(msgspec.Struct, frozen=True):
@@ -47,8 +48,11 @@ class ToolChange(msgspec.Struct, frozen=True):
     kind: str
     """`added`, `changed` or `removed`."""
     digest: str = ""
+    """The digest of the definition; if the tool was removed, of its newest trusted definition."""
     text: bytes = b""
+    """The definition, as canonical JSON; empty if the tool was removed."""
     seen_at: float = 0.0
+    """When the change was first seen, in seconds since the epoch."""
     is_rejected: bool = False
 
 
@@ -58,7 +62,7 @@ class Baseline(msgspec.Struct, frozen=True):
     identity: ServerIdentity
     name: ServerName
     standing: str = ""
-    """Why a change is withheld in every mode: `project`, `pinned`, or empty."""
+    """Why a changed tool is withheld in every mode (`standing_of`); empty if the mode decides."""
     known: dict[ToolName, TrustedTool] = {}
     changes: dict[ToolName, ToolChange] = {}
     is_lost: bool = False
@@ -99,9 +103,10 @@ class ComparedList:
 
 
 def standing_of(server: ServerSpec) -> str:
-    """Return why changes of a server are withheld in every mode: `project`, `pinned` or empty.
+    """Return why changed tools of a server are withheld in every mode.
 
-    Empty means that the user's mode decides.
+    `project`: a project's files define the server; its added tools are withheld as well. `pinned`:
+    the server runs a package in an exact version. Empty: the user's mode decides.
     """
     if server.project:
         return "project"
@@ -117,9 +122,9 @@ def compared(
 ) -> ComparedList:
     """Return the new baseline after an instance of a server has listed its tools.
 
-    `listed` has their definitions as canonical JSON. `elsewhere` has those that the server's other
-    running instances list; an empty entry stands for a trusted definition. `now` is in seconds
-    since the epoch.
+    `listed` has the tools' definitions as canonical JSON. `elsewhere` has the definitions that the
+    server's other running instances list; empty bytes stand for a trusted definition. `now` is in
+    seconds since the epoch.
     """
     if not listed and not baseline.known:
         return ComparedList(baseline)
@@ -195,7 +200,7 @@ def rejected(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
 
 
 def decided_on(baseline: Baseline, digests: Mapping[ToolName, str]) -> list[ToolName]:
-    """Return the tools of `digests` whose definition is still the one that the person saw."""
+    """Return the tools of `digests` whose change in `baseline` is still the one a person saw."""
     return [
         name
         for name, each in digests.items()

@@ -44,7 +44,10 @@ def laid_out(text: bytes) -> str:
 
 
 def difference(before: bytes, after: bytes, *, named: str) -> str:
-    """Return the unified difference of two definitions in canonical JSON; `named` is the tool."""
+    """Return the unified difference of two definitions in canonical JSON.
+
+    `named` is the tool's name, for the head of the difference.
+    """
     import difflib  # noqa: PLC0415 - a daemon compares only when a person asks
 
     lines = list(

@@ -6,8 +6,8 @@ These are removed, for these reasons:
     controls              C0 and C1 but tab and line ends; a lone CR writes over its own line
     directions            embeddings, overrides and isolates show text in another order than it has
     tags                  U+E0000-E007F spell ASCII that no font shows ("ASCII smuggling")
-    selectors             more than one after a character, or after one that has no variants,
-                          spell bytes
+    selectors             variation selectors can spell bytes if there is more than one after a
+                          character, or if the character has no variants
     invisible             everything else that Unicode says is shown as nothing (its property
                           Default_Ignorable_Code_Point), and U+FFF9-FFFB
 
@@ -51,7 +51,7 @@ _HIDDEN = lazy_pattern(
     rf"|(?P<direction>[{_DIRECTION}])|(?P<tag>[{_TAG}])|(?P<selector>[{_SELECTOR}])"
     rf"|(?P<invisible>[{_INVISIBLE}])"
 )
-# As JSON writes them: as they are, or escaped. A false alarm only costs a check.
+# Hidden characters in JSON are unchanged, or escapes. A false alarm only costs a check.
 _RAW = lazy_pattern(f"[{_CONTROL}{_DIRECTION}{_TAG}{_SELECTOR}{_INVISIBLE}]")
 _ESCAPE = lazy_pattern(
     r"\\(?:[bf]|r(?!\\n)|u(?:00[018]|009|007[fF]|00[aA][dD]|034[fF]|061[cC]|115[fF]|1160"

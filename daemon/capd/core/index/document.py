@@ -1,8 +1,8 @@
 """One capability in capability-index.yaml: capd's values, and those that a person changed.
 
-A word or setting belongs to a person once it differs from what capd wrote last; `written` has a
-short digest of each such value. A person's values stay. Facts are overwritten. Everything else in
-the file stays.
+The key `written` of an entry has a short digest of each word and setting as capd wrote it last. A
+value that differs from its digest is a person's, and stays. Facts, such as costs, are overwritten.
+Everything else in the file stays.
 """
 
 import hashlib
@@ -30,9 +30,10 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The values that the index file has for a capability besides its entry."""
+    """The values that the index file has for a capability besides those of its `IndexEntry`."""
 
     call: str = ""
+    """The call that switches it on."""
     tools: Sequence[str] = ()
     skills: Sequence[str] = ()
     memories: Sequence[str] = ()
@@ -89,7 +90,10 @@ def with_digests(values: Values) -> Values:
 
 
 def merge(old: MutableMapping[str, Any], new: Values) -> None:
-    """Update `old`, the entry in the file, to `new`, a result of `with_digests`."""
+    """Update `old`, the entry in the file, to `new`, but keep the values that a person has set.
+
+    `new` is a result of `with_digests`.
+    """
     kept = overrides(old).values
     old[DIGEST] = new[DIGEST]
     written = old.get(WRITTEN)
@@ -154,7 +158,10 @@ def with_overrides(entry: IndexEntry, own: Overrides) -> IndexEntry:
 
 
 def has_edits(old: Mapping[str, Any], usual: frozenset[str] = frozenset()) -> bool:
-    """Tell whether a person changed a value or added a key in one capability's entry."""
+    """Tell whether a person changed a value or added a key in one capability's entry.
+
+    The keys in `usual` do not count as added.
+    """
     known = {DIGEST, WRITTEN, ACTIVATION, *OWN_WORDS, *FACTS, *usual}
     return bool(overrides(old)) or bool(set(old) - known)
 

@@ -71,7 +71,7 @@ def _verb(triggers: Iterable[str], beside: Iterable[str]) -> str:
     for texts in (triggers, beside):
         counted = Counter(verb for text in texts if (verb := _first_verb(text)))
         if counted:
-            # The most common; of those as common, the one that comes first.
+            # The most common verb; of several that are equally common, the first one.
             return counted.most_common(1)[0][0]
     return ANY_VERB
 
@@ -93,7 +93,7 @@ def _without_ies(word: str) -> str:
 def _first_sentence(text: str) -> str:
     first = _SENTENCE_END.split(text, maxsplit=1)[0].strip().rstrip(".;:。")
     opened, _, inside = first.rpartition("(")
-    # It ended within the brackets.
+    # The sentence ended within brackets, which are left out.
     return opened.strip() if opened and ")" not in inside else first
 
 

@@ -17,9 +17,10 @@ from capd_protos.types import CapabilityId, CapabilityName, TapName
 
 SUMMARY_TOKENS = 60
 _LEAST_DO = 4
-"""Least tokens of a shortened sentence; a shorter one is left out."""
+"""The fewest tokens of a shortened sentence; a shorter one is left out."""
 _FAIR_DO = 12
-"""Tokens of a description that the better entries get before the others share the rest."""
+"""The tokens that an entry's description may take at least, as long as they fit. So the better
+entries get descriptions, even if no room is left for those of the others."""
 
 _NOBODY = CapabilityId(TapName("t"), CapabilityName("n"))
 _NOTHING = TokenCosts()
@@ -50,7 +51,10 @@ def call_of(tool: str) -> Call:
 def suggestions(
     entries: Sequence[IndexEntry], call: Call, costs: TokenCosts, room: int = SUMMARY_TOKENS
 ) -> Suggestions:
-    """Return the text about capabilities that may be meant, the best first."""
+    """Return a text of at most `room` tokens about capabilities that may be meant.
+
+    `entries` are the entries of these capabilities, the best first.
+    """
     if not entries:
         return Suggestions()
     if len(entries) == 1:
@@ -65,7 +69,7 @@ def suggestions(
 
 
 def summary(entry: IndexEntry, call: Call, costs: TokenCosts, room: int = SUMMARY_TOKENS) -> str:
-    """Return one capability in at most `room` tokens; empty if its call alone takes more."""
+    """Return a text of at most `room` tokens about one capability; empty if its call takes more."""
     head = f"Installed, off: {one_line(entry.id.name)}."
     following = f" NEXT {call(entry.id.name)}"
     if costs.of(head + following) > room:

@@ -123,8 +123,8 @@ def pieces(text: str) -> Iterator[str]:
     start = 0
     for seam in _SEAM.finditer(text):
         at = seam.start()
-        # A clitic and an accent belong to the letter before; what no version of Unicode names
-        # here may be a letter to the tokenizer.
+        # A clitic or an accent belongs to the letter before it. A character that Python's version
+        # of Unicode does not know may be a letter to the tokenizer.
         is_joined = text[at] == "'" or unicodedata.category(text[at]) in {"Mn", "Mc", "Me", "Cn"}
         if not is_joined:
             yield text[start:at]

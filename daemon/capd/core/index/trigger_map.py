@@ -15,7 +15,7 @@ from capd_protos.index import IndexEntry
 MAP_TOKENS = 150
 HEAD = "Installed (verb: capabilities):"
 _TRIED_ON = 12
-"""Names in a row that may fail to fit, before all further ones are left out."""
+"""After this many names in a row that do not fit, all further ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,10 @@ class TriggerMap:
 def trigger_map(
     entries: Iterable[IndexEntry], costs: TokenCosts, room: int = MAP_TOKENS
 ) -> TriggerMap:
-    """Return the map from verbs to the names of `entries`, which are given by importance."""
+    """Return the map from verbs to names, of at most `room` tokens.
+
+    `entries` are in order of importance: the first ones are listed if not all fit.
+    """
     by_verb: dict[str, list[str]] = {}
     text, listed, left_out, in_vain = "", 0, 0, 0
     for entry in entries:

@@ -17,7 +17,8 @@ LONGEST_NAME = 40
 _SAME = 0.75
 """Two phrases collide if at least this share of their words is the same."""
 _MARKUP = lazy_pattern(r"[\"`{}<>\[\]\\]")
-"""Phrases are told to models within quotation marks, which none of these may end."""
+"""Characters that no phrase may have: models get phrases in quotation marks, and a phrase must not
+end these or look like markup."""
 _LAUNCHERS = frozenset({"npx", "bunx", "uvx"})
 _VERSION = lazy_pattern(r"(?<=.)(?:@|==)[^@/]*$")
 _NOISE = lazy_pattern(r"(?i)\b(?:an?|the)?\s*(?:mcp|model context protocol)(?:[ -]server)?\b")
@@ -29,7 +30,7 @@ _LEAD = lazy_pattern(
 
 
 def short_name(name: str, taken: Iterable[str]) -> str:
-    """Return a free name for a server of the registry: `github` for `io.github.x/github-mcp`."""
+    """Return a name, not in `taken`, for a server: `github` for `io.github.x/github-mcp`."""
     last = name.partition("/")[2].lower()
     short = re.sub(r"(?:^|[-_.])(?:mcp|server)(?=$|[-_.])", "", last).strip("-_.") or last
     short = re.sub(r"[^a-z0-9.-]+", "-", short).strip("-.")[:LONGEST_NAME] or "server"
@@ -56,7 +57,9 @@ def proposed_triggers(
 
 
 def package_of(command: str, args: Sequence[str]) -> str:
-    """Return the package that a launcher runs, without its version; empty for other commands.
+    """Return the package that a launcher's command line runs, without its version.
+
+    The result is empty if `command` is no launcher.
 
     `npx -y @playwright/mcp@latest` and `npx @playwright/mcp@0.0.41` run the same package.
     """

@@ -125,7 +125,9 @@ class InputQuestion:
     is_required: bool = False
     is_secret: bool = False
     is_repeated: bool = False
+    """Whether a person may give several values."""
     format: str = "string"
+    """The type of a value, as in `server.json`: `string`, `number`, `boolean` or `filepath`."""
     default: str = ""
     placeholder: str = ""
     choices: tuple[str, ...] = ()
@@ -138,6 +140,7 @@ class CommandWord:
     flag: str = ""
     value: Template = ()
     is_repeated: bool = False
+    """Whether the part is written once for each of several values."""
     is_switch: bool = False
     """Whether the value, true or false, decides only whether the flag is present."""
 
@@ -167,9 +170,13 @@ class Resolution:
     identifier: str = ""
     package_version: str = ""
     base_url: str = ""
+    """The URL of the package's registry; empty for the usual one."""
     file_sha256: str = ""
+    """The SHA-256 that the entry gives for the package's file; empty if it gives none."""
     before: tuple[CommandWord, ...] = ()
+    """The launcher's options, which come before the package."""
     after: tuple[CommandWord, ...] = ()
+    """The server's arguments, which come after the package."""
     env: Mapping[str, Template] = field(default_factory=dict)
     headers: Mapping[str, Template] = field(default_factory=dict)
     url: Template = ()
@@ -177,6 +184,7 @@ class Resolution:
     others: tuple[str, ...] = ()
     """The kinds of the other packages and remotes that work on this machine."""
     notes: tuple[str, ...] = ()
+    """Sentences for a person, such as that the server is deprecated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -585,7 +593,7 @@ def _of_launcher(word: CommandWord, kind: Kind, asking: "_Asking") -> CommandWor
 
 
 def _mount_source(word: CommandWord) -> tuple[str, ...] | None:
-    """Return the inputs at the beginning of the folder of this machine that a mount shares.
+    """Return the inputs with which the path of the folder that a mount shares begins.
 
     The result is empty for a volume that docker keeps under a name of its own. It is None if the
     publisher alone has chosen the folder, or if the options cannot be read in the way docker reads

@@ -37,7 +37,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
     runs: tuple[str, ...] = ()
     """How it runs: `npm`, `pypi`, `oci`, or the host of its address."""
     needs: tuple[str, ...] = ()
-    """The required inputs without a default, including secrets."""
+    """The required inputs without a default of its first package or remote, secrets included."""
 
     @property
     def namespace(self) -> str:

@@ -33,7 +33,7 @@ class BootstrapRules:
     hook_characters: int = HOOK_CHARACTERS
 
     def wanted(self, today: date) -> list[str]:
-        """Return the paths to look for in the project, in order, each once."""
+        """Return the paths to look for in the project, each once: the files, then the notes."""
         days = [today, today - timedelta(days=1)] if self.notes else []
         notes = [self.notes.replace("{date}", day.isoformat()) for day in days]
         return list(dict.fromkeys([*self.files, *notes]))

@@ -1,7 +1,7 @@
 """Lessons from failed calls: a call that failed, and the next call of the same tool that worked.
 
     failed ──worked with some arguments changed──> a lesson, counted with equal ones
-    failed ──worked with the same arguments, or with none in common──> nothing
+    failed ──worked with the same arguments, or with many changed──> nothing
 
 Only short plain values of arguments are kept, and only while the daemon runs. Long texts, nested
 values, and what looks like a secret never become part of a lesson.

@@ -65,6 +65,7 @@ class MemoryFile:
     path: str
     """The path for a person, used in findings."""
     file: str
+    """The path of the file itself, which the memory keeps."""
     content: bytes
     """At most one byte more than `LARGEST_BYTES`."""
 

@@ -95,9 +95,9 @@ def _value_of(glob: str) -> dict[str, Any]:
 
 
 def _expression(glob: str) -> str:
-    # Python's own translation has `\Z` and atomic groups, which other engines do not read. Nor has
-    # a pattern of JSON Schema flags: jsonschema-rs 0.61 ignores `(?s:...)`, and a glob with it does
-    # not match a text with a line break.
+    # Python's own translation has `\Z` and atomic groups, which other engines do not read. It also
+    # has the flag `(?s:...)`, but patterns of JSON Schema have no flags: jsonschema-rs 0.61 ignores
+    # it, so the glob would not match a text with a line break.
     wildcards = {"*": rf"{_ANY}*", "?": _ANY}
     return f"^{''.join(wildcards.get(part) or re.escape(part) for part in _parts(glob))}$"
 

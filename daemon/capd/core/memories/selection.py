@@ -11,7 +11,7 @@ from capd.core.memories.wording import HEAD
 from capd_protos.types import MemorySpec
 
 HEAD_TOKENS = len(HEAD)
-"""An upper bound: every token has at least one byte."""
+"""An upper bound of the tokens of the heading: every token has at least one byte."""
 SEAM_TOKENS = 1
 """The tokens that joining two texts may add."""
 

@@ -148,7 +148,7 @@ def _string(text: str) -> bytes:
 def has_envelope(params: bytes | msgspec.Raw) -> bool:
     """Tell whether `params` may name a protocol version.
 
-    The bytes are only searched, not parsed, so this is fast and may be true in vain.
+    The bytes are only searched, not parsed. So this is fast, and True may be wrong.
     """
     return _MARK in bytes(params)
 

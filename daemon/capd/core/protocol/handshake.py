@@ -24,7 +24,7 @@ CAPABILITIES: dict[str, Any] = {
 
 def agreed_version(asked: object) -> str:
     """Return the requested version if it is a handshake version, else the newest such version."""
-    # The one of the table and not the client's own copy, which its session would keep.
+    # Return the string of the table: otherwise each session keeps its client's copy in memory.
     return next((known for known in HANDSHAKE_VERSIONS if known == asked), NEWEST_HANDSHAKE)
 
 

@@ -41,7 +41,10 @@ class RefusedError(CallFailedError):
 
 
 def internal_failure(error: BaseException, *, was_sent: bool) -> CallFailedError:
-    """Return the outcome of a call during which capd itself had an unexpected error."""
+    """Return the outcome of a call during which capd itself had an unexpected error.
+
+    `was_sent` says whether any byte of the call had reached a server.
+    """
     what = f"capd itself failed over this call ({type(error).__name__}; its log says where)."
     if was_sent:
         return OutcomeUnknownError(f"{what} The call may have run: check before you repeat it.")

@@ -19,13 +19,14 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 """Requests that name a task by `params.taskId`."""
 CHANGED = "notifications/tasks"
-"""Tells the whole state of a task, to those who listen for it (`subscriptions/listen`)."""
+"""The notification with the whole state of a task, for clients that listen for it
+(`subscriptions/listen`)."""
 MOST_TASKS = 1000
 """The most tasks that a session remembers. The oldest are forgotten first."""
 MOST_ID = 512
-"""Characters of a task's id."""
+"""The most characters of a task's id."""
 _MOST_BYTES = 64 * 1024
-"""A longer result is not searched for a task: one with a task has a status and times alone."""
+"""A longer result is not searched for a task: a result with a task has only a status and times."""
 _MARK = b"taskId"
 _EXTENSIONS = "extensions"
 REQUIRED: Mapping[str, Any] = {"requiredCapabilities": {_EXTENSIONS: {EXTENSION: {}}}}

@@ -12,7 +12,8 @@ from capd.core.lazy_patterns import lazy_pattern
 from capd.core.records.retention import DAY
 
 PROJECT_DELAY = 7 * DAY
-"""The reason for the delay: somebody may agree again, and a disk may be mounted again."""
+"""Seconds after its last use for which a file of a project is kept although the project is gone or
+not trusted: a person may trust it again, and a disk may be mounted again."""
 SERVER_DELAY = 30 * DAY
 _VECTORS = lazy_pattern(r"(?:tool_)?vectors\.([0-9a-f]{12})\.(?:bin|graph)")
 _IDENTITY = lazy_pattern(r"[0-9a-f]{16}")

@@ -22,7 +22,7 @@ MOST_CHANGES = 10
 """The number of changes that are kept one by one."""
 MOST_OPEN = 64
 MOST_OPEN_BYTES = 8 << 20
-"""Limit of texts that wait to be counted; beyond it they are reported as uncounted."""
+"""The most bytes of texts that wait to be counted. Further texts are reported as uncounted."""
 _NOT_FIRST = (0xC0, 0x80)
 """The two highest bits of a byte of UTF-8 that no character begins with."""
 
@@ -33,7 +33,7 @@ class TextCount:
 
     count: int = 0
     tokens: int | None = 0
-    """Of all counted texts; None while one is still to be counted."""
+    """The tokens of all texts that can be counted; None while one is still to be counted."""
     uncounted: int = 0
     """How many will never be counted."""
 
@@ -60,10 +60,15 @@ class Figures:
     own_tokens: int | None
     """The part of `list_tokens` that is capd's own tools."""
     instructions: int | None
+    """The tokens of the `instructions` that the client was sent."""
     turns: TextCount
+    """The texts for the model with the user's messages."""
     searches: TextCount
+    """The answers of `tool_search`."""
     answers: TextCount
+    """The answers of `capability`."""
     changes: TextCount
+    """The parts of replaced lists that had to be read again."""
     last_changes: tuple[ListChange, ...]
     is_counting: bool
     """Whether something that was sent is still to be counted."""
@@ -86,9 +91,9 @@ class Figures:
         return total
 
     def saved(self, all_tools: int | None) -> int | None:
-        """Return by how much the surface is smaller than a list of everything; below 0 is a loss.
+        """Return `all_tools`, the tokens of a list of every tool, minus the surface.
 
-        The result is None if one of the two is not known.
+        Below 0, the surface costs more. The result is None if one of the two is not known.
         """
         if all_tools is None or self.surface is None:
             return None

@@ -187,7 +187,7 @@ def hints(text: str) -> list[str]:
 
 
 def unseen(found: Sequence[str], shown: str, room: int) -> list[str]:
-    """Return those of `found` that the text `shown` does not contain, as many as fit."""
+    """Return those of `found` that the text `shown` lacks, as many as `room` characters hold."""
     seen = set(hints(shown))
     kept: list[str] = []
     for hint in found:
@@ -303,7 +303,8 @@ def compacted_beginning(
 ) -> Compacted | None:
     """Return the short result made of the first bytes of a result that is too large for memory.
 
-    None if they cannot be parsed, or if nothing within the limit is possible.
+    `is_error` says that the result has `isError: true`, which may come after these bytes. None if
+    they cannot be parsed, or if nothing within the limit is possible.
     """
     try:
         parts = parts_of(close_json(beginning))

@@ -4,7 +4,8 @@ Lists keep their first items, objects their first members, and texts their begin
 keep their bytes. Parts that are left out are never decoded: a list of 16 MB is split into its
 items, and only some dozen of them are examined.
 
-    room of a container -> as many items as can get a fair share -> equal shares, or less if enough
+The room of a list or object goes to as many items as can get a fair share. These get equal shares,
+but none gets more than it needs.
 
 `KeptPlaces` has the places that must not be cut. `schema_fit` adds those that a schema requires.
 """
@@ -40,7 +41,9 @@ class Omission:
     what: str
     """What was left out: `items`, `members`, `characters` or `levels`."""
     kept: int
+    """How many of them were kept."""
     whole: int
+    """How many of them there are."""
 
 
 @dataclass(slots=True)
@@ -205,7 +208,10 @@ class _Cutting:
 
 
 def shortened(text: str, room: int) -> str:
-    """Return the beginning of a text and a note on what is missing, together within `room`."""
+    """Return the beginning of a text that fits into `room` characters of JSON with a note.
+
+    The caller adds the note, which says how many characters are missing.
+    """
     head = text[: max(room - len(f"… [{len(text):,} more characters]"), 0)]
     while head and (over := encoded_width(head) - (room - 30)) > 0:
         # An escape takes up to six characters, so each step removes half of the excess.

@@ -1,7 +1,8 @@
 """How long a tool's result may be before it is shortened.
 
 The most specific setting counts: the user's for the tool, the user's for its server, the tool's own
-(`_meta["anthropic/maxResultSizeChars"]`), the user's for all. 0 means no limit.
+(`_meta["anthropic/maxResultSizeChars"]`), the user's for all. 0 means no limit. If the user's limit
+for all is 0, a tool's own limit does not count either.
 """
 
 from collections.abc import Mapping

@@ -51,7 +51,10 @@ class LineEnds:
 
 
 def line_ends(head: bytes, tail: bytes) -> LineEnds | None:
-    """Return the members in a line's first and last bytes; None if it has another structure."""
+    """Return the members in `head` and `tail`, the first and last bytes of a line.
+
+    None if the line has another structure.
+    """
     before = _before_container(head)
     behind = _after_container(tail)
     if before is None or behind is None:

@@ -22,7 +22,8 @@ NOTE = "capd_compacted"
 def fitted(data: bytes, room: int, objections: Objections, note: bytes = b"") -> CutJson | None:
     """Return `data` cut to `room` characters so that it satisfies its schema; None if impossible.
 
-    `note` is the JSON of a first member `NOTE`, which is left out if the schema forbids it.
+    `objections` checks a value against the schema. `note` is the JSON of a first member `NOTE`,
+    which is left out if the schema forbids it.
     """
     noted = _noted(data, room, objections, note) if note else None
     return noted or _fitted(data, room, objections, b"")

@@ -37,14 +37,17 @@ class SummaryFacts:
     beyond_bytes: int = 0
     """How many bytes of the result were not examined."""
     missing: list[str] = field(default_factory=list)
+    """Lines on what is left out."""
     example: str = ""
     """Arguments of the tool that read what comes next, as JSON; empty for none."""
     remark: str = ""
+    """A sentence about the structured content; empty for none."""
     hints: Sequence[str] = ()
+    """Paths and URLs in the parts that are left out."""
 
 
 def summary(facts: SummaryFacts, room: int) -> str:
-    """Return the text: as many of its lines as fit into `room`, and always the first."""
+    """Return the text of the summary: its first line, and as many others as fit into `room`."""
     size = f"{facts.characters:,} characters"
     if facts.beyond_bytes:
         size = f"{facts.beyond_bytes + facts.characters:,} bytes"

@@ -34,8 +34,8 @@ AS_NEAR = 0.9
 """A message that is one capability's trigger activates that capability unless another one has a
 higher score, by a factor of more than 1 / `AS_NEAR`."""
 MOST_ALTERNATIVES = 6
-"""Suggested if a message leaves open which of several alternatives is meant. The model is told of
-as many as fit 60 tokens."""
+"""The most capabilities that are suggested if a message leaves open which of several alternatives
+is meant. The model is told of as many of these as fit into 60 tokens."""
 WORTH_NAMING = 0.1
 """An unusable capability with at least this score is named beside one that is switched on."""
 

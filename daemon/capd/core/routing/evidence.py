@@ -13,7 +13,7 @@ server that says "thanks, that solved it" of its tools would be switched on by t
 
 Cosines are compared twice: those of the model's vectors, and those of the same vectors after a map
 that was learnt from labelled messages (`core.routing.projection`; `LEARNT_EVIDENCE`). A profile
-without a projection has the first alone.
+without a projection has only the first.
 
 The message's own vector speaks for or against "none", with one weight for each dimension
 (`meaning` in the profile). A complaint about a mail server and a request to send mail share their
@@ -62,10 +62,10 @@ _OF_THE_MESSAGE = ("bias", "background", "nearest_background", "length", *SIGNS,
 NONE_EVIDENCE = (*_OF_THE_MESSAGE, *STANDING)
 _LEARNT = ("triggers", "triggers_z", "description_z", "nearest", "phrases", "phrases_z")
 LEARNT_EVIDENCE = tuple(f"learnt_{name}" for name in _LEARNT)
-"""What a projection adds for a capability: the same as without it, of the projected vectors."""
+"""What a projection adds for a capability: the same kinds of evidence, of the projected vectors."""
 _LEARNT_OF_THE_MESSAGE = ("learnt_background", "learnt_nearest_background", "learnt_none")
 LEARNT_NONE_EVIDENCE = (*_LEARNT_OF_THE_MESSAGE, *LEARNT_STANDING)
-"""What a projection adds for none."""
+"""What a projection adds for "none"."""
 
 SHARPNESS = 5.0
 """Sharpness of the log-mean-exp over a capability's triggers; 0 would give their mean, infinity the
@@ -76,8 +76,8 @@ BM25_HALF = 6.0
 CLAIMED = 0.75
 """A background message with a higher cosine with a trigger is ignored: it asks for that tool."""
 NEAREST = 3
-# Cosines of a sentence model with unrelated texts spread by 0.05 to 0.1; a catalogue of one odd
-# trigger may have almost no spread, and would find everything extraordinary.
+# The cosines of unrelated texts have a deviation of 0.05 to 0.1. In a catalog of one odd trigger
+# the deviation may be almost 0, and then every message would seem extraordinary.
 SMALLEST_DEVIATION = 0.03
 LARGEST_Z = 12.0
 MOST_EXACT = 8192
@@ -117,7 +117,8 @@ class Described:
     """The vectors of those triggers that have one."""
     description_vector: "Vectors | None" = None
     unclaiming: int = 0
-    """How many of `trigger_vectors`, the last ones, have no background message ignored."""
+    """How many of the last `trigger_vectors` are of triggers that a server gave itself. No
+    background message is ignored because it resembles one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -616,7 +617,8 @@ class Evidence:
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
         """Return the probabilities of the capabilities in `among`, best first.
 
-        The catalog counts as having only these capabilities and "none".
+        `message` is the unit vector of `text`. The catalog counts as having only the capabilities
+        in `among`, and "none".
         """
         import numpy as np  # noqa: PLC0415 - as above
 

@@ -5,11 +5,10 @@
                    └──> a call through what came on, or was suggested, worked ──> called
 
 A capability that a person switches on gives a label, unless the last message had switched it on
-itself. The other two labels are only about a
-capability that the person's message had switched on or, for a call, suggested. What the
-conversation's own model switches on or off gives no label, because a server's text may have led the
-model to it; its calls do. A capability that was called is not counted as a mistake when it is
-switched off later.
+itself. The other two labels are only about a capability that the person's message had switched on
+or, for a call, suggested. What the conversation's own model switches on or off gives no label,
+because a server's text may have led the model to it. The model's calls do give labels. A capability
+that was called is not counted as a mistake when it is switched off later.
 """
 
 from capd_protos.types import CapabilityId, Decision, RoutingAct, RoutingLabel
@@ -41,9 +40,10 @@ class Feedback:
             self._brought[decision.id] = (self._messages, decision)
 
     def on_enabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label for a capability that a person switched on.
+        """Return the label for a capability that a person switched on at `at`.
 
-        None if the last message had switched it on itself.
+        `project` is a `learning.project_mark`, and `at` is in seconds since the epoch. None if the
+        last message had switched the capability on itself.
         """
         decision = self._decision
         if decision is not None and decision.outcome == "activate" and decision.id == id_:
@@ -51,7 +51,7 @@ class Feedback:
         return _label(at, id_, "enabled", decision, project)
 
     def on_disabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label for a capability that a person switched off.
+        """Return the label for a capability that a person switched off, with the same arguments.
 
         None unless one of the last messages had switched it on, and no call has used it.
         """

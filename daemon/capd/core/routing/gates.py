@@ -69,28 +69,32 @@ class RoutingProfile:
     quantisation: str
     pooling: str
     threshold: float
+    """The lowest score with which a capability is activated."""
     margin: float
+    """The least difference between the best score and the second."""
     top_k: int
+    """For `trigger_mean`: how many of the best cosines are averaged."""
     revision: str = ""
     """The revision of the model; empty if the constants hold for every revision."""
     scorer: str = "trigger_mean"
     weights: Mapping[str, float] = field(default_factory=dict)
     """The weight of each kind of evidence, for the scorer `evidence`."""
     meaning: tuple[float, ...] = ()
-    """The weight of each dimension of a message's vector, for "none"; of `evidence`."""
+    """For `evidence`: the weight of each dimension of a message's vector as evidence for "none"."""
     projection: bytes = b""
-    """The learnt map of vectors (`core.routing.projection`), of `evidence`; empty for none."""
+    """For `evidence`: the learnt map of vectors (`core.routing.projection`); empty for none."""
     activate_at: float = 0.0
-    """The sum of all scores from which the best may be activated: under it the message may want
-    nothing at all."""
+    """The lowest sum of all scores with which the best capability is activated. With a lower sum,
+    the message may want no capability at all."""
     suggest_at: float = float("inf")
-    """If there is no clear winner, the best are suggested if all scores together reach this."""
+    """If there is no clear winner: the lowest sum of all scores with which the best are suggested.
+    """
     suggest_each: float = 0.0
     """A capability with a lower score is not suggested."""
     priors: Mapping[str, float] = field(default_factory=dict)
     """The weight of each of `core.routing.priors.PRIORS`; a prior without a weight is off."""
     lowest_hit: float = 0.2
-    """The action `discover` shows capabilities with a higher score (docs/design/routing.md)."""
+    """The action `discover` shows the capabilities above this score (docs/design/routing.md)."""
 
     def check(self, model: str, quantisation: str, pooling: str, revision: str = "") -> None:
         """Check that the loaded model is the one that the constants were calibrated for.

@@ -13,7 +13,7 @@ easily the capability reaches the threshold. It is the sum of three parts: one f
 is between `LOWEST` and `HIGHEST`, so no history makes a message activate a capability with a score
 below `lowest_activated` (docs/routing.md, "Learning from use").
 
-The offsets are computed from the saved labels (`replayed`), so removing a label undoes its effect.
+The offsets are computed from the saved labels (`replay`), so removing a label undoes its effect.
 """
 
 import hashlib
@@ -31,24 +31,27 @@ LOWEST = -2.0
 MOST_OF_A_PART = 0.3
 """The largest value of each of the three parts of an offset."""
 MOST_BY_CALLS = 0.15
-"""The largest value to which calls alone raise the part of a capability, in all and in a project. A
-server's text may have led the model to a call, so calls raise the part for all to 0 at most."""
+"""The largest value to which calls alone raise a capability's parts: the one for all projects, and
+the one for a project. A server's text may have led the model to a call, so calls raise the part for
+all capabilities to 0 at most."""
 STEP_UP = 0.15
 """Added to a capability's two parts each time it was wanted. This value and the next two were tuned
 with `bench/routing_learning.py`, on messages of writers whom its tables leave out."""
 STEP_DOWN = 0.15
-"""Subtracted from the part of a capability that was switched off, times its score."""
+"""This times the score is subtracted from the part of a capability that was switched off. Its part
+in the project becomes 0."""
 STEP_OF_ALL = 0.1
 """Added to the part for all, times the difference between the score and the right score (0 or
 1)."""
 PLAUSIBLE = 0.02
-"""With a lower score, a message says nothing about a capability that a person switched on."""
+"""If a person switches on a capability to which the message gave a lower score, the part for all
+capabilities does not change: the message was not about this capability."""
 
 MOST_LABELS = 500
 MOST_OF_ONE = 40
 """The most labels of one capability, so that the most used one does not push out the others."""
 LONGEST_KEPT = 180 * 86400.0
-"""Seconds."""
+"""Seconds for which a label is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,7 @@ class History:
         return last
 
     def progress(self, project: str) -> list[LearntEntry]:
-        """Return what was learnt about each capability, the largest offset first.
+        """Return what was learnt about each capability, the largest offset, up or down, first.
 
         `project` is a `project_mark`.
         """

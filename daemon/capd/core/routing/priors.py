@@ -51,7 +51,10 @@ class Use:
 def spoken_for(
     capabilities: Iterable[CapabilitySpec], listing: Collection[str]
 ) -> frozenset[CapabilityId]:
-    """Return the capabilities with a pattern in `files` that matches a name in `listing`."""
+    """Return the capabilities whose `files` have a pattern that matches a name in `listing`.
+
+    `listing` are names of files in a project, as `CapabilitySpec.files` matches them.
+    """
     return frozenset(
         each.id
         for each in capabilities
@@ -66,7 +69,7 @@ def shifted(
 ) -> list[Score]:
     """Return `ranked` with the priors applied, best first; the scores have the same sum as before.
 
-    `favoured` has the capabilities that each prior speaks for, `weights` the weight of each prior.
+    `favoured` has the capabilities that each prior favours, `weights` the weight of each prior.
     """
     favoured = {name: ids for name, ids in favoured.items() if ids}
     if not favoured:

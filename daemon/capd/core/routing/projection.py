@@ -5,8 +5,8 @@ message comes nearer to the phrases of the capability that it asks for: a vector
 becomes x + x @ down @ up, of length 1 again. `bench/routing_projection.py` learns the two matrices
 and `none`, a vector that speaks for "no capability".
 
-Nothing that is kept changes: phrases stay the model's vectors. The cosine of two projected vectors
-a and c is c @ image(a) / length(c), so a catalog needs one number more for each phrase.
+The stored vectors of phrases stay those of the model. The cosine of two projected vectors a and c
+is c @ image(a) / length(c), so a catalog needs one number more for each phrase: its length.
 """
 
 from dataclasses import dataclass

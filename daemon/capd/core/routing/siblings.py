@@ -24,27 +24,30 @@ from capd.core.lexical import LONGEST, STOP_WORDS, stem, words
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 SHARE = 0.06
-"""Of a capability's phrases that a word must be in to name it. With `LEAST` from
-`bench/routing/near_ties.jsonl` (docs/design/routing.md, "Near ties")."""
+"""The least share of a capability's phrases that must have a word, so that the word names the
+capability. Chosen, as was `LEAST`, with `bench/routing/near_ties.jsonl` (docs/design/routing.md,
+"Near ties")."""
 SPEAKING = ("files", "learnt")
-"""The priors that decide between siblings: the project's files, and what was wanted there."""
+"""What may decide between siblings besides the message: the project's files, and what routing has
+learnt in the project."""
 NAMED = 0.1
-"""Share of each member's phrases that have its name, from which the members are alternatives.
+"""The members of a family are alternatives if at least this share of each member's phrases has the
+member's name.
 
 In the public tap every member of four families has .12 or more. Each other family has a member with
 .07 or less."""
 LEAST, OF_ALTERNATIVES = 0.03, 0.01
-"""Score from which a sibling is not out of question."""
+"""The lowest score of a plausible sibling. The second value is for members of alternatives."""
 EXCLUSIVE = 4.0
 """How many times rarer a word must be in the phrases of any other capability to name an
 alternative."""
 
 _RUN = lazy_pattern(r"[^\W_]+")
-# Otherwise the words of an ASCII text include those that `_whole` returns.
+# An ASCII text without a match has no words from `_whole` that `words` does not return as well.
 _MORE_AS_A_WHOLE = lazy_pattern(r"[A-Z][A-Z]|'")
 _LEAST_CAPITALS = 2
 _ONCE = 1.5
-"""A word of a single phrase is there by chance."""
+"""A word must be in more phrases than this: a single phrase may have it by chance."""
 
 
 class _Families:
@@ -115,7 +118,7 @@ class Siblings:
         """Return the winner and its plausible siblings, best first, if the decision is a near tie.
 
         Return nothing if the winner is clear. `favoured` are the capabilities that each prior
-        speaks for.
+        favours.
         """
         if not ranked:
             return ()
@@ -159,7 +162,7 @@ class Siblings:
         others: Collection[CapabilityId],
         favoured: Mapping[str, Collection[CapabilityId]],
     ) -> bool:
-        """Tell whether the message or the project says that `one` is meant and none of `others`.
+        """Tell whether the message names `one`, or the project favours it and none of `others`.
 
         `said` are the words of the message.
         """
@@ -212,7 +215,10 @@ class _Usage:
         return {word for word, share in self._shares[id_].items() if share >= SHARE}
 
     def is_own(self, id_: CapabilityId, word: str) -> bool:
-        """Tell whether two phrases have a word, and no other capability has it as often."""
+        """Tell whether at least two phrases have a word that is far rarer in other capabilities.
+
+        A capability's share of phrases with the word must be `EXCLUSIVE` times that of any other.
+        """
         share = self._shares[id_][word]
         others = max((each for each, whose in self._largest[word] if whose != id_), default=0.0)
         return share * len(self._phrases[id_]) > _ONCE and others * EXCLUSIVE <= share
@@ -226,8 +232,8 @@ class _Usage:
 def _names(capability: CapabilitySpec) -> frozenset[str]:
     """Return the words of a capability's name, title and servers, each as a whole.
 
-    "WhatsApp" is one word: half of it names nothing. Words of a name that say nothing in a sentence
-    count in capitals alone ("us", "in").
+    "WhatsApp" is one word: half of it names nothing. Stop words in a capability's name ("us", "in")
+    count only in messages that write them in capitals.
     """
     servers = " ".join(server.name for server in capability.servers)
     name = str(capability.id.name)

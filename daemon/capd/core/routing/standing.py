@@ -1,10 +1,11 @@
 """Measures how the best capabilities of a catalog stand out for a message: evidence for "none".
 
 A message that wants nothing may resemble a phrase as closely as a request does: "our slack is a
-mess". So how near the best phrase is counts by itself and together with what the message does: a
-near phrase says more in a message that orders something than in one that only tells something.
+mess". So there are two kinds of numbers: how near the best phrase is, and the same in combination
+with what the message does. A near phrase says more in a message that orders something than in one
+that only tells something.
 
-The numbers depend on the capabilities that are compared, and on no name of them.
+The numbers depend on the capabilities that are compared, but not on their names.
 """
 
 from collections.abc import Mapping, Sequence

@@ -34,7 +34,7 @@ ENGINE = "pydantic-monty 1.4.0"
 MOST_AT_ONCE = 8
 MOST_CALLS = 256
 SLEEP = WireName("asyncio.sleep")
-"""The name by which the script's waits are in the list of calls; they call no tool."""
+"""Waits of a script are in the list of calls under this name, although they call no tool."""
 LONGEST_SLEEP = 60.0
 RETENTION = 900.0
 """Seconds for which the saved run of a daemon that has died can be continued."""
@@ -145,12 +145,12 @@ class ScriptRun:
 
     @property
     def issued_count(self) -> int:
-        """How many calls have been issued."""
+        """How many calls of tools have been issued; waits are not counted."""
         return len(self.past) + sum(each.issued.tool != SLEEP for each in self._open.values())
 
     @property
     def answered_count(self) -> int:
-        """How many calls have ended."""
+        """How many calls of tools have ended; waits are not counted."""
         done = [each for each in self._open.values() if each.answer is not None]
         return len(self.past) + sum(each.issued.tool != SLEEP for each in done)
 

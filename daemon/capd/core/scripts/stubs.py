@@ -98,7 +98,7 @@ class ToolFunction:
 def tool_function(
     server: str, tool: str, wire_name: WireName, definition: bytes, taken: Iterable[str] = ()
 ) -> ToolFunction:
-    """Return the function of a tool; `taken` are functions of the same module."""
+    """Return the function of a tool; `taken` are the names of other functions in its module."""
     module = identifier(server)
     if module in _TAKEN or keyword.iskeyword(module):
         module += "_"

@@ -16,8 +16,8 @@ from capd.core.servers.restarts import Backoff
 
 FIRST_BACKOFF = 5.0
 LAST_BACKOFF = 300.0
-"""Seconds without an attempt after the first failure, and at most. A start at a dead address costs
-its session up to `PATIENCE`, so that it is not tried with each start."""
+"""A failed address is not tried for `FIRST_BACKOFF` seconds, and after further failures for at most
+`LAST_BACKOFF` seconds: each attempt at a dead address may cost a session `PATIENCE` seconds."""
 PATIENCE = 8.0
 """Seconds for an address to become ready if there is another one to try. A session waits 30 s for a
 server, which is enough for three addresses."""

@@ -101,7 +101,7 @@ def judge(facts: PeerFacts) -> Verdict:
     if facts.pid <= 0:
         return "outside"
     first, second = facts.chains
-    # Whether it has ended may be asked with a descriptor as well.
+    # Finding out whether the process has ended may need a file descriptor as well.
     is_blind = "no_descriptors" in (first.end, second.end)
     if facts.is_gone:
         return "no_descriptors" if is_blind else "gone"

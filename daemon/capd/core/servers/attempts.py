@@ -32,6 +32,7 @@ class Attempts:
     failures: int = 0
     """Failures in a row since it last served for `STEADY` seconds."""
     not_before: float = 0.0
+    """The time of the next attempt, on the clock of `now`."""
     is_failed: bool = False
     """Whether the server failed so often that it is started once a minute at most."""
     is_parked: bool = False

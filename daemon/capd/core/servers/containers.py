@@ -165,7 +165,9 @@ def container_request(
 
 
 def secret_lines(request: ContainerRequest) -> bytes:
-    """Return the bytes for a container's pipe of secrets: lines `KEY=VALUE`, then one with a dot.
+    """Return the bytes for a container's pipe of secrets: lines for a shell, then one with a dot.
+
+    Each line is `KEY='VALUE'`.
 
     Raises:
         ContainerRefusedError: a value contains NUL, or all together are too long.
@@ -222,7 +224,7 @@ def run_words(
     words += [*_COMMON, *_OWN[engine.kind]]
     words += [f"--memory={spec.memory_mib}m", f"--memory-swap={spec.memory_mib}m"]
     if engine.cpus:
-        # Docker refuses more than there are.
+        # Docker refuses a number that is higher than the machine's.
         words.append(f"--cpus={min(spec.cpus, engine.cpus):g}")
     words += [f"--user={engine.inside}"]
     if not spec.has_network:

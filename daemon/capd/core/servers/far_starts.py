@@ -24,9 +24,10 @@ from capd.core.servers.placeholders import Folders, has_folder_placeholder, reso
 from capd_protos.types import ClientFacts, ServerSpec
 
 NOWHERE = "/"
-"""Where a launcher starts that must not read the project's files; it finds none of a stranger's."""
+"""The folder, on the far side, of a launcher that must not read the project's files: a stranger's
+files are not there."""
 MOST_ORDER_BYTES = 1 << 20
-"""As much as a runner reads of one order."""
+"""The most bytes of an order: a runner reads no more."""
 
 
 class FarRefusedError(CapdError):
@@ -134,7 +135,8 @@ def far_order(
         )
     filled = resolved(server, values, Folders(cwd=place.folder, project=place.folder))
     argv = (filled.command, *filled.args)
-    # Which files are there only the far side could say, and the project could change its answer.
+    # Only the far side could say which of these files exist, and the project could change the
+    # answer. So all of them count as existing.
     there = sorted(found.names) or (["modules"] if found.reads_modules else [])
     way = launch(argv, found, there, project=place.folder)
     if not way.is_elsewhere:

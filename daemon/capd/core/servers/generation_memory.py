@@ -29,9 +29,9 @@ PROBE_PATIENCE = 3.0
 """Seconds after which a process that does not answer `server/discover` also gets `initialize`. Some
 servers answer no request before their handshake."""
 SURE_PATIENCE = 30.0
-"""The same, where silence is no answer: of a server that was seen to speak the stateless
-generation, and over HTTP, where every request has a response. It is still less than a start may
-take, because another version of the server may know the handshake alone."""
+"""The same for servers that are expected to answer: those that were seen to speak the stateless
+generation, and those over HTTP, where every request has a response. It is less than a start may
+take, because another version of such a server may speak only the handshake generation."""
 
 
 class GenerationMemory:

@@ -489,7 +489,7 @@ def _package(words: Sequence[str], launcher: Launcher) -> FilesRead:
     options = _Options(options.at, tuple(flags))
     found = _with_package(found, words, options)
     if not found.is_reading:
-        # Nothing is held, so no launcher is named.
+        # Nothing is restricted, so no launcher is named.
         return replace(found, launcher="")
     return found
 

@@ -103,7 +103,9 @@ class DeviceGrant:
     pages: tuple[str, ...]
     """Every address in the response, with and without the code."""
     interval: float
+    """Seconds between two polls."""
     expires_in: float
+    """Seconds until the codes expire."""
 
     def __repr__(self) -> str:
         """Show nothing secret."""
@@ -159,7 +161,8 @@ def _text(value: object, most: int) -> str:
 
 
 def _seconds(value: object, usual: float, least: float, most: float) -> float:
-    # JSON may have a number that no float holds, and Python reads NaN, which is like no number.
+    # JSON may have a number that is too large for a float, and Python also reads NaN, the only
+    # number that does not equal itself.
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:  # noqa: PLR0124
         return usual
     return float(min(max(value, least), most))

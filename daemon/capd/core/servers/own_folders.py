@@ -4,8 +4,9 @@ A server may need a part of them: a tap's scripts are below `data/taps`, a share
 `state/shared`, and a user may have a script beside the configuration. Such a part stays visible if
 the server's program or working directory is in it, or if a word of its definition names it.
 
-    config   hidden; entries that are not capd's are kept where the server lies in one of them
-    state    hidden; `shared`, or its own folder in `empty`, is kept where the server runs in it
+    config   hidden; if the server needs an entry that is not capd's, all such entries are kept;
+             `own` is kept for a server of the user's own tap that needs it
+    state    hidden; `shared`, or its own folder in `empty`, is kept if the server runs in it
     data     hidden; `bin` (the launcher) is kept to read; `taps/NAME` is kept, read-only unless it
              is the tap that defines the server; `packages/DIGEST` is kept to read if it is named
     cache, run   hidden; the socket is kept for a server that may connect
@@ -80,7 +81,9 @@ class FolderNeeds:
     config_entries: Sequence[str] = ()
     """The names of all entries in the folder `config`."""
     has_launcher: bool = False
+    """Whether `data` has the folder `bin`, which stays readable."""
     may_connect: bool = False
+    """Whether the server may connect to the daemon's socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,9 @@ class FolderCover:
 
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+    """Parts of hidden folders that stay visible and can be written."""
     read_only: tuple[str, ...] = ()
+    """Parts of hidden folders that stay visible, only to read."""
     left: tuple[str, ...] = ()
     """Folders that cannot be hidden because the server or its program is there."""
 

@@ -220,7 +220,7 @@ class Confinement:
     """Why this server's sandbox is weaker than usual, for a person; empty if it is not."""
 
     def description_with(self, held: Collection[str]) -> str:
-        """Return the level for a person, with what the guard enforces: `hidden` and `apart`."""
+        """Return the level for a person; `held` is what the guard enforces: `hidden`, `apart`."""
         words = [each for name, each in _HELD.items() if name in held]
         text = ", ".join([self.description, *words])
         return f"{text} ({self.aside})" if self.aside else text
@@ -349,7 +349,7 @@ def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
 
 
 _NARROW = ("--narrow",)
-"""Of a strict server's guard: what neither namespaces nor Landlock keep it from."""
+"""The option for the guard of a `strict` server: forbid what namespaces and Landlock do not."""
 
 
 def _strict(

@@ -28,7 +28,8 @@ _BY_PLACE = lazy_pattern(
 def is_scope_fixed(command: str, args: Sequence[str], transport: str) -> bool:
     """Tell whether a server keeps its default scope even if it speaks the stateless generation.
 
-    It does if it keeps state, or if its command line names files relative to its folder.
+    It does if it keeps state, or if its command line names files relative to its folder. A server
+    by URL does not.
     """
     if transport == "http":
         return False

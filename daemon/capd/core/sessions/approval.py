@@ -249,7 +249,10 @@ class Approvals:
 
 
 def shown_arguments(written: bytes, redact: Callable[[str], str]) -> str:
-    """Return a call's arguments in the form for a person: one line, short, without secrets."""
+    """Return a call's arguments in the form for a person: one line, short, without secrets.
+
+    `written` is their JSON. `redact` removes the secrets that capd knows from a text.
+    """
     if not written.strip():
         return "none"
     if len(written) > MOST_PARSED_BYTES:

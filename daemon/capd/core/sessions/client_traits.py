@@ -42,6 +42,7 @@ class ClientTraits:
     name_limit: int = LIMIT
     """The longest name of a tool that the client accepts, its own prefix included."""
     tool_limit: int = 128
+    """The most tools that the client accepts in one list."""
     prefix: str | None = None
     """The prefix of a tool's name; empty if it adds none, None if unknown."""
     reads_instructions: bool = True
@@ -98,8 +99,8 @@ class SurfacePlan:
     mode: Mode
     reason: str
     is_from_table_alone: bool = False
-    """Whether the mode rests on capd's table alone: no observation and no user's setting. A later
-    version of the client may behave differently."""
+    """Whether the mode follows only from capd's own table of clients, and not from an observation
+    or a setting of the user's. A later version of the client may behave differently."""
     is_whole: bool = False
     """For `pass-through`: whether capd chose it because it costs least; False if the user did."""
 
@@ -117,11 +118,12 @@ def plan(
 ) -> SurfacePlan:
     """Return the mode for a session, and why.
 
-    `wanted` is the user's mode for all clients: `auto`, or one of `Mode`. `was_seen` tells whether
-    the client was seen to list again after a change; None if that is not known yet. `size_bytes` is
-    the size of all tools, None if not every server's tools are known; `known_bytes` is that of the
-    known ones. `share` is the part of the client's context that `pass-through` may fill. `is_whole`
-    says that listing every tool costs least (`whole_list`).
+    `wanted` is the user's mode for all clients: `auto`, or one of `Mode`. `is_stateless` says that
+    the client speaks the stateless generation. `was_seen` tells whether it was seen to list again
+    after a change; None if that is not known yet. `size_bytes` is the size of all tools, None if
+    not every server's tools are known; `known_bytes` is the size of the known ones. `share` is the
+    part of the client's context that `pass-through` may fill. `is_whole` says that listing every
+    tool costs least (`whole_list`).
     """
     was_seen = None if traits.is_relists_set else was_seen
     chosen = wanted if wanted != "auto" else traits.mode

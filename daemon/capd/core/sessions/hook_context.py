@@ -167,7 +167,7 @@ def skill_text(prompt: WireName, description: str, enabler: str, costs: TokenCos
 
 def tokens_of(text: str, costs: TokenCosts) -> int:
     """Return an upper bound of the tokens of a text."""
-    # Both are upper bounds. The first adds up counted pieces, and is loose for the others.
+    # Both are upper bounds. The first is loose if pieces of the text were never counted.
     return min(costs.of(text), tokens_at_most(text))
 
 

@@ -5,7 +5,8 @@ conversation id. These rules are tried in order, and the first that finds any se
 
     session id      the client's own id of the conversation, known from the hello or an earlier hook
     common parent   the nearest process above the hook that started a shim; not that of another
-                    client, which may have been started by the same editor
+                    client, which may have been started by the same editor. If it started several,
+                    the shim in the hook's project
     project         the only session of this client in this project
 
 If a rule finds more than one session, the link is `ambiguous`, and the hook's prompt goes to none.

@@ -63,7 +63,9 @@ def offered(
     asks_per_tool: bool = False,
     has_scripts: bool = False,
 ) -> Mapping[WireName, OwnTool]:
-    """Return capd's own tools for a session, by their wire names: one mapping for all alike.
+    """Return capd's own tools for a session, by their wire names.
+
+    Sessions with the same arguments share one mapping.
 
     `has_deferred` says that there are more tools than the list shows, `has_results` that long
     results are stored, `asks_per_tool` that the client asks its user about each tool by name.

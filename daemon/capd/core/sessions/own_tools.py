@@ -98,6 +98,7 @@ class ListedCapability:
     id: CapabilityId
     triggers: Sequence[str]
     missing: Sequence[str]
+    """The keys that it needs and that have no value."""
     is_active: bool
     score: float | None = None
 
@@ -241,7 +242,8 @@ def enabled(
     """Return the answer to a successful `enable`.
 
     `offered` is how many tools its servers list, `denied` how many of its tools policy denies.
-    `evicted` are the capabilities that were switched off to make room.
+    `evicted` are the capabilities that were switched off to make room, `installed` the
+    dependencies that were installed.
     """
     parts = [f"Capability '{name}' is on."]
     if installed:

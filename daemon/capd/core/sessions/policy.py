@@ -73,7 +73,7 @@ class Policy:
         return self._verdicts[asked]
 
     def permitted(self, servers: Collection[ServerName], names: list[ToolName]) -> list[ToolName]:
-        """Return those of `names` that no rule denies under any of the server's names."""
+        """Return those of `names` that are permitted under each of a server's names, `servers`."""
         if not self.tables:
             return names
         return [

@@ -31,12 +31,17 @@ class Profile:
 
     name: str
     folders: tuple[str, ...] = ()
-    """Absolute; subfolders are included."""
+    """Absolute paths; subfolders are included."""
     remotes: tuple[str, ...] = ()
+    """Globs of remotes of the git checkout, as `host/path`."""
     branches: tuple[str, ...] = ()
+    """Globs of the branch that is checked out."""
     clients: tuple[str, ...] = ()
+    """Globs of clients' names."""
     on: tuple[str, ...] = ()
+    """Capabilities that the profile switches on: `name` or `tap/name`."""
     pins: tuple[str, ...] = ()
+    """Patterns of tools that are always listed, in addition to the user's pins."""
     secrets: str = ""
     """The namespace of the profile's own secrets; empty if it has none."""
     policy: PolicyRules = field(default_factory=lambda: PolicyRules(""))

@@ -1,8 +1,9 @@
 """The text by which a model gets a server's `instructions` (a member of MCP's `initialize` result).
 
-A model gets them when the server's capability is switched on. The line names the server and says
-that nobody has checked them. They are cleaned as definitions are, put on one line, so that no part
-of them looks like a line of capd's, and cut to the available room (docs/design/hostile-servers.md).
+A model gets them when the server's capability is switched on, on one line that names the server and
+says that nobody has checked them. Hidden characters are removed from the instructions, and they are
+cut to the available room. As they are on one line, no part of them can look like a line of capd's
+(docs/design/hostile-servers.md).
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ def instructions_text(instructions: Sequence[tuple[str, str]], room: int) -> str
 
 
 def room_in_turn(context: str, suggestion: str) -> int:
-    """Return how many tokens of a turn are left beside its other two texts."""
+    """Return how many tokens of a turn are left after its texts `context` and `suggestion`."""
     return TURN_TOKENS - tokens_at_most(context) - tokens_at_most(suggestion)
 
 

@@ -75,7 +75,9 @@ class SavedView(msgspec.Struct, frozen=True):
     client: str
     """The client's name in its hello."""
     is_stateless: bool = False
+    """Whether the client speaks the stateless generation of MCP."""
     has_deferred: bool = True
+    """Whether there are more tools than the list shows."""
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
@@ -227,8 +229,9 @@ def claim_refusal(
     """Return the error code and the reason to refuse a hello; None if the session is granted.
 
     `key` and `resume` are those of the hello; both may be empty. `token` is the resume token of the
-    open session with this key, None if no session with it is open. If none is open, `record`, the
-    session's saved record, decides: an empty `resume` or the record's last token is accepted.
+    open session with this key, None if no such session is open. An open session needs this token,
+    and is refused while it ends (`is_ending`). If none is open, `record`, the session's saved
+    record, decides: an empty `resume` or the record's last token is accepted.
     """
     if key and not is_key(key):
         return "bad_hello", "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"

@@ -18,25 +18,34 @@ class SessionRules:
     """The settings of every session; the defaults are those of an empty configuration."""
 
     cap: int = DEFAULT_CAP
+    """The most capabilities with tools that may be on at once."""
     tool_cap: int = DEFAULT_TOOL_CAP
+    """The most single tools that may be on at once."""
     mode: str = "auto"
     pins: tuple[str, ...] = ()
+    """Patterns of the tools that are always listed."""
     kept_pins: tuple[str, ...] | None = None
     """Patterns of the pinned tools that a project keeps on its list; None keeps all of them."""
     share: float = 0.1
     """The share of a client's context that the tools may fill in `pass-through` mode."""
     checks_arguments: bool = True
+    """Whether the arguments of a call are checked against the tool's schema before it is sent."""
     shows_notices: bool = True
+    """Whether a line tells the user what a message has switched on."""
     unchecked: tuple[str, ...] = ()
     """Globs of servers whose calls are sent without a check of their arguments."""
     everyone: PolicyRules = field(default_factory=lambda: PolicyRules("[policy]"))
+    """The policy table that applies to every session."""
     clients: tuple[tuple[str, PolicyRules], ...] = ()
+    """Policy tables by a glob of clients' names."""
     projects: tuple[tuple[str, PolicyRules], ...] = ()
+    """Policy tables by a project's folder."""
     added: tuple[PolicyRules, ...] = ()
     """The policy tables of the session's profile."""
     off: tuple[tuple[str, str], ...] = ()
     """The capabilities that a profile switches off, each with the profile's name."""
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
+    """The entries of `clients.toml`, by key."""
     routing: RoutingSwitch = field(default_factory=RoutingSwitch)
     learns: bool = True
     """Whether routing learns from what the session does after its decisions."""

@@ -433,9 +433,9 @@ class SessionView:
         return next((name for name, own in self.own.items() if own.name == RESULT_READ), None)
 
     def lists_at_once(self, *, at_border: bool) -> bool:
-        """Tell whether the model, before it answers next, sees a tool that is switched on.
+        """Tell whether a tool that is switched on is on the model's list before its next answer.
 
-        `at_border` says that the tool is switched on between two turns.
+        `at_border` says that the tool is switched on between two turns, not during one.
         """
         if self.plan.mode == "pass-through" and not self.plan.is_whole:
             return True
@@ -476,9 +476,10 @@ class SessionView:
     def names_to_call(
         self, names: Sequence[WireName], listed: Collection[WireName], *, at_border: bool
     ) -> str:
-        """Return how to call `names`, which were just switched on.
+        """Return a sentence on how to call the tools `names`, which were just switched on.
 
-        Empty if the model will see all of them on its list.
+        `listed` are the tools on the list; for `at_border` see `lists_at_once`. The text is empty
+        if the model will see all of `names` on its list.
         """
         is_listed = all(name in listed for name in names)
         if not names or (is_listed and self.lists_at_once(at_border=at_border)):

@@ -92,7 +92,10 @@ def possible_cards(
     used: Collection[WireName] = (),
     read_only_caller: str = "",
 ) -> FittingCards:
-    """Return as many cards as fit of tools that the message may mean, the best first."""
+    """Return as many cards as fit of tools that the message may mean, the best first.
+
+    The arguments are those of `fitting_cards`.
+    """
     head = _Head("If it fits, by", caller, read_only_caller)
     return _Listing(head, costs, room, used).fitted(cards)
 
@@ -100,7 +103,7 @@ def possible_cards(
 def further_cards(
     cards: Sequence[CallCard], costs: TokenCosts, room: int, used: Collection[WireName] = ()
 ) -> FittingCards:
-    """Return the signatures of further tools that a search's answer has room for."""
+    """Return the signatures of further tools for a search's answer, in at most `room` tokens."""
     return _Listing(_Head("Beside them"), costs, room, used).signatures(cards)
 
 

@@ -34,6 +34,7 @@ class ToolTotals:
     is_all: bool
     """Whether every server has listed its tools."""
     skills: int = 0
+    """How many skills are installed."""
 
 
 def is_listed_whole(totals: ToolTotals, tool_limit: int) -> bool:

@@ -34,7 +34,7 @@ class KnownKey:
 
 
 def known_keys(model: type[msgspec.Struct], above: Path = ()) -> Iterator[KnownKey]:
-    """Yield every key of `model` and of its tables, in order."""
+    """Yield every key of `model` and of its tables, in order; `above` is the path of `model`."""
     for field in msgspec.structs.fields(model):
         path = (*above, field.encode_name)
         table = table_of(field.type)
@@ -50,7 +50,7 @@ def known_keys(model: type[msgspec.Struct], above: Path = ()) -> Iterator[KnownK
 def unknown_keys(
     tables: Mapping[str, Any], model: type[msgspec.Struct], above: Path = ()
 ) -> Iterator[tuple[Path, str]]:
-    """Yield each unknown key with the nearest known one, or an empty text."""
+    """Yield each key of `tables` that `model` lacks, with the most similar known key, or empty."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(model)}
     for key, value in tables.items():
         path = (*above, key)

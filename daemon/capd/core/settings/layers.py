@@ -53,14 +53,14 @@ class Merged:
 
 
 def merge_layers(layers: Sequence[Layer]) -> Merged:
-    """Merge layers, the nearest last."""
+    """Return the merged `layers`; of two that set the same key, the later one counts."""
     result = Merged()
     origins = result.origins
     for layer in layers:
         _merge(result.tables, layer.tables)
         tables = {path[:n] for path in origins for n in range(1, len(path))}
         for path in _leaves(layer.tables):
-            # If one layer has a value and the other a table, the nearer one replaces it.
+            # If one layer has a value and the other a table, the later one replaces it.
             for n in range(1, len(path)):
                 origins.pop(path[:n], None)
             if path in tables:
@@ -71,7 +71,7 @@ def merge_layers(layers: Sequence[Layer]) -> Merged:
 
 
 def parse_layer(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
-    """Return a TOML text as a layer.
+    """Return a TOML text as a layer; `model` has the keys and their types.
 
     Raises:
         UnusableError: it is not TOML, or a value in it is wrong.
@@ -119,6 +119,9 @@ def with_variable(
     tables: Tables, model: type[msgspec.Struct], path: Sequence[str], value: str, origin: str
 ) -> Layer:
     """Return the layer of one environment variable, which sets the key at `path`.
+
+    `tables` are the settings so far, together with which the value must be valid. `value` is the
+    variable's value, `origin` its name.
 
     Raises:
         UnusableError: the value is invalid for that key.

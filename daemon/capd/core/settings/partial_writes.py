@@ -5,6 +5,7 @@ empty file or the first half, and both are valid TOML that forbids less than bef
 
     new text adds or changes keys ─────────────────────> used at once
     new text lacks something of the last good state ───> waits ──same for STABLE_SECONDS──> used
+    last line of the new text has no line end ─────────> waits ──same for STABLE_SECONDS──> used
     file empty or gone, but had content before ────────> waits ──same for STABLE_SECONDS──> used
 """
 

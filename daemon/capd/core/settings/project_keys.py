@@ -26,10 +26,10 @@ How = Literal["adds", "falls back", "keeps", "lowers", "tunes"]
 """What the file may do with a key.
 
     adds        another table of rules beside the user's: each set of rules narrows further
-    falls back  counts where nothing of the user's says anything of it
-    keeps       chooses among the user's values
-    lowers      counts where it is no higher than the user's value, in the key's order
-    tunes       decides between what is permitted in any case
+    falls back  used only if the user's own settings give no value
+    keeps       selects some of the user's values, and adds none
+    lowers      used only if it is no higher than the user's value, in the key's order
+    tunes       chooses between values that are all permitted anyway
 """
 
 DOMAIN = ("domain",)

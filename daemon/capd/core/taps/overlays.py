@@ -46,8 +46,8 @@ class AddedWords:
     triggers: tuple[str, ...]
     description: str
     parts: frozenset[str]
-    """Names of servers and `org/tool` scripts, of which the capability must have one; empty if it
-    need not have any."""
+    """Names of servers and of scripts (`org/tool`). The additions are only for a capability that
+    has one of them; empty if it need not have any."""
     files: tuple[str, ...] = ()
     """Patterns of file names in a project's root that make the capability more likely."""
     edits: tuple[ToolEdit, ...] = ()
@@ -65,8 +65,8 @@ class Overlay:
 
     path: str
     tap: TapName | None
-    """The name of the tap that it is for; None for any tap with at least `least_in_common` of its
-    capabilities."""
+    """The name of the tap that the overlay is for. None if it is for any tap that has at least
+    `least_in_common` of the capabilities that the overlay names."""
     least_in_common: int
     words: tuple[AddedWords, ...]
     findings: tuple[Finding, ...]
@@ -107,7 +107,7 @@ def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
         if read is None:
             continue
         if tap is None and not read.parts:
-            # By the name alone, a `git` of any tap would count as in common.
+            # If the name were enough, a capability `git` of any tap would count as in common.
             folder.add(file, "no `parts`, by which the tap is known: left out")
             continue
         words.append(read)
@@ -147,7 +147,7 @@ def folded(phrase: str) -> str:
 def lacking(capability: CapabilitySpec, phrases: Iterable[str]) -> tuple[str, ...]:
     """Return those of `phrases` that are no trigger of the capability, each once.
 
-    Phrases that differ only in case and spaces count as the same.
+    Phrases that differ only in case, spaces and punctuation count as the same.
     """
     has = {folded(each) for each in (*capability.triggers, *capability.extra_triggers)}
     found: dict[str, str] = {}

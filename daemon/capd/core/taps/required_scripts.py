@@ -55,7 +55,7 @@ def missing_programs(
             lost: dict[str, None] = {}
             for server in capability.servers:
                 command = server.program
-                # Over a bridge it has to be there, and not here.
+                # With `where = "project"`, the far side of a bridge may need the command instead.
                 if not command or "{{" in command or server.where == "project":
                     continue
                 if command not in known:

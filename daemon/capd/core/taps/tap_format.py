@@ -132,8 +132,8 @@ class CapabilityRead:
     reason: str
     findings: tuple[Finding, ...]
     is_binding: bool = False
-    """Whether the user chose a provider of this folder, so that its name means this capability and
-    not that of another tap, even if there is none here."""
+    """Whether the user chose a provider of this folder. Then no capability of another tap takes the
+    place of this one, even if it cannot be used."""
 
 
 def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") -> CapabilityRead:

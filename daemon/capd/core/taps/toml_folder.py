@@ -38,7 +38,10 @@ class TomlFolder:
     def add(
         self, file: str, reason: str, *, near: str = "", severity: Severity = "error", line: int = 0
     ) -> None:
-        """Report `reason` at the first line of `file` that contains `near`, else at `line`."""
+        """Report `reason` at the first line of `file` that contains `near`, or 0 if none does.
+
+        Without `near`, report it at `line`.
+        """
         if len(self.findings) > MOST_FINDINGS:
             return
         if len(self.findings) == MOST_FINDINGS:

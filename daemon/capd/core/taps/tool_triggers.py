@@ -39,7 +39,7 @@ from capd_protos.types import (
 )
 
 MOST_TOOLS = 64
-"""How many tools of a list are read. At most ten triggers come of them."""
+"""How many tools of a list are read. At most ten triggers are made of them."""
 LONGEST_DEFINITION = 64 << 10
 LONGEST_DESCRIPTION = 500
 """In characters: one sentence is used."""
@@ -94,7 +94,7 @@ def with_tool_triggers(
 ) -> tuple[Tap, ...]:
     """Return `taps` with the `phrases` of their servers as extra triggers.
 
-    `unwanted` are messages for which nobody wants a tool. It compares the words of all triggers,
+    `unwanted` are messages for which nobody wants a tool. The words of all triggers are compared,
     which takes 10 ms for 2,000 of them.
     """
     taps = tuple(taps)
@@ -147,7 +147,7 @@ class _Said:
 def _is_flagged(tool: ToolDefinition) -> bool:
     from capd.core.definitions.flags import PATTERNS, flags  # noqa: PLC0415 - a start needs none
 
-    # A long description is flagged as well, and ordinary enough.
+    # A long description gives a flag as well, but is common and harmless.
     attacks = {"hidden_text", *(each.code for each in PATTERNS)}
     try:
         return any(each.code in attacks for each in flags(tool.name, tool.json))

@@ -31,7 +31,8 @@ WINDOW = 86_400.0
 
 CLEAR_COSINE = 0.4
 CLEAR_WORDS = 2.0
-"""In units of a word that only one tool has: two such words, or more words that are less rare."""
+"""The least rarity, in sum, of the words that a clear tool shares with the message. A word that
+only one tool has counts 1, so two such words are enough, or more words that are less rare."""
 CLEAR_WORDS_ALONE = 3.5
 """The same limit if there are no vectors."""
 AS_GOOD = 0.05
@@ -45,7 +46,7 @@ FALLBACK_TOOLS = 2
 """How many tools of a capability are returned if the message fits none of them."""
 
 SPOKEN_WORDS = 1.5
-"""As `CLEAR_WORDS`, among the tools of given capabilities alone: there fewer rare words suffice."""
+"""As `CLEAR_WORDS`, if only tools of given capabilities are compared: fewer rare words suffice."""
 SPOKEN_COSINE = 0.2
 SPOKEN_WORDS_ALONE = 2.5
 
@@ -64,7 +65,9 @@ class CurationRules:
     kind: Literal["top-k", "off"] = "top-k"
     """`off` chooses nothing: every tool is listed for which the client's list has room."""
     k: int = 15
+    """How many of the best tools are considered for a message."""
     new_per_turn: int = 3
+    """How many tools one turn may add to the list, or suggest."""
     scorer: Literal["hybrid", "keyword"] = "hybrid"
 
     @property
@@ -90,13 +93,14 @@ class BestTool:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a search for the best tools may choose from, and facts that the index does not have."""
+    """The tools that curation may choose from, and facts about them that are not in the index."""
 
     left_out: Collection[WireName] = ()
     """Tools that the session may not use, or has already through a capability."""
     pins: Sequence[WireName] = ()
     """The pinned tools, in the user's order."""
     uses: Mapping[WireName, int] | None = None
+    """How often each tool was called in the last 24 hours."""
 
 
 def curated(

@@ -181,7 +181,7 @@ class KnownTools:
     def locked(
         self, asked: str, policy: Policy, keys: frozenset[str] | None, domain: str = ""
     ) -> dict[ServerName, tuple[str, ...]]:
-        """Return the servers named in `asked` that lack values for keys, each with these keys.
+        """Return the servers named in the question `asked` whose keys lack values, with these keys.
 
         Only servers that were never asked for their tools are included. For the others, the
         restriction of each tool says what is missing.

@@ -31,6 +31,7 @@ class Searched:
     unlisted: tuple[ServerName, ...] = ()
     """Servers whose tools are not known yet."""
     left_out: int = 0
+    """How many tools the index has no room for."""
 
 
 def searched(index: ToolIndex, unlisted: Sequence[ServerName] = ()) -> Searched:
@@ -39,7 +40,7 @@ def searched(index: ToolIndex, unlisted: Sequence[ServerName] = ()) -> Searched:
 
 
 def missed(asked: str, found: RankedTools, where: Searched) -> str:
-    """Return the answer to a question that has no hits. `asked` is the question."""
+    """Return the answer to the question `asked`, for which the search `found` no hits."""
     looked = (
         f"Nothing among the {_count(where.tools, 'known tool')} of "
         f"{_count(where.servers, 'server')} fits {echo(asked)}: names, titles, descriptions, "

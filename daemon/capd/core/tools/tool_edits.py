@@ -247,7 +247,7 @@ class _Arguments:
         return ""
 
     def _without_clashes(self, edits: Sequence[ArgumentEdit]) -> list[ArgumentEdit]:
-        """Return the edits, except those whose new names would give two arguments one name."""
+        """Return the edits, without new names that would give two arguments one name."""
         kept = {each.argument: each for each in edits}
         while True:
             hidden = {name for name, each in kept.items() if _is_hidden(each)}

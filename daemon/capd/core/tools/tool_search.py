@@ -99,6 +99,7 @@ class Selected:
     tools: tuple[Tool, ...]
     withheld: tuple[Withheld, ...]
     beyond_cap: tuple[WireName, ...]
+    """Tools that were named and are left out because there are more than allowed."""
     unknown: dict[str, tuple[WireName, ...]]
     """Names that no known tool has, each with similar ones."""
 

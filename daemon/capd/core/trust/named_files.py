@@ -73,7 +73,7 @@ def _names(server: ServerSpec, project: str) -> Iterator[str]:
         yield from _IMPLIED.get(PurePosixPath(word).name, ())
         yield from names_of(word)
     for folder in server.env.get("PATH", "").split(":"):
-        # The program itself, where the definition says where to look for it.
+        # The program itself, in the folders of a PATH that the definition sets.
         yield f"{_FOLDERS.sub(lambda _: project, folder)}/{server.command}"
     for flag, module in zip(server.args, server.args[1:], strict=False):
         if flag == "-m":

@@ -93,10 +93,10 @@ class Startable:
 def agreements_after(
     startables: Iterable[Startable], agreed: Mapping[str, Agreement], digests: Collection[str]
 ) -> dict[str, Agreement]:
-    """Return what is trusted in a project after a person trusts `digests` as well.
+    """Return the agreements of a project, by digest, after a person trusts `digests` as well.
 
-    Entries for what the project no longer has are removed: if an older state comes back, it must be
-    trusted again.
+    `startables` are what the project has, `agreed` its agreements so far. Agreements to what the
+    project no longer has are removed: if an older state comes back, it must be trusted again.
     """
     return {
         each.digest: each.agreement()
