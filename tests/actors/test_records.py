@@ -82,7 +82,7 @@ async def test_activations_are_noted_with_who_wanted_them_and_what_they_made_roo
             ("mine/alpha", "on", "turn"),
             ("mine/beta", "on", "model"),
             ("mine/alpha", "evicted", "room for mine/beta"),
-            ("mine/beta", "off", "person"),
+            ("mine/beta", "off", "program"),
         ]
 
 

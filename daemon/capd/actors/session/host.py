@@ -251,9 +251,9 @@ class SessionHost:
             case messages.TakeTurn():
                 return await keyed_turn(session, request, self._nursery)
             case messages.EnableCapability(name=name):
-                outcome = await session.activation.enable(name, by="person")
+                outcome = await session.activation.enable(name, by="program")
             case messages.DisableCapability(name=name):
-                outcome = await session.activation.disable(name, by="person")
+                outcome = await session.activation.disable(name, by="program")
             case messages.SwitchCapability(name=name, is_on=is_on):
                 outcome = await session.switch(name, is_on=is_on)
             case messages.UseProfile(name=name):
