@@ -13,7 +13,10 @@ JOBS ?= $(shell expr $(CORES) + 1)
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
-.PHONY: run test quick quick-tests lint types types-mypy types-pyright contracts unit test-deep test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs charts pictures wheel clean
+# The tests that no tier of its own has.
+SHORT := not real and not reliability and not clients and not servers and not shared
+
+.PHONY: run test quick quick-tests lint types types-mypy types-pyright contracts unit test-whole test-deep test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs charts pictures wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
@@ -54,11 +57,16 @@ contracts: $(VENV)/.developing
 # worker rewrite every test's assertions in each run, whatever the environment says of bytecode.
 unit: $(VENV)/.developing
 	@$(BIN)/python -m compileall -q daemon clients protos tests
-	env -u PYTHONDONTWRITEBYTECODE pytest -m "not real and not reliability and not clients and not servers and not shared" -q -n $(JOBS) --dist worksteal
+	env -u PYTHONDONTWRITEBYTECODE pytest -m "not whole and $(SHORT)" -q -n $(JOBS) --dist worksteal
+
+# Of each file with whole daemons, `make test` runs the first test. These are the others.
+test-whole: $(VENV)/.developing
+	@$(BIN)/python -m compileall -q daemon clients protos tests
+	env -u PYTHONDONTWRITEBYTECODE CAPD_HYPOTHESIS=$${CAPD_HYPOTHESIS:-quick} pytest -m "whole and $(SHORT)" -q -n $(JOBS) --dist worksteal
 
 # The properties, each with at least 25 times as many examples as `make test` tries.
 test-deep: $(VENV)/.developing
-	CAPD_HYPOTHESIS=deep pytest -m "hypothesis and not real and not reliability and not clients and not servers and not shared" -q -n $(CORES) --dist worksteal
+	CAPD_HYPOTHESIS=deep pytest -m "hypothesis and $(SHORT)" -q -n $(CORES) --dist worksteal
 
 # Most of its time is spent waiting for servers, so files run beside each other.
 test-real: $(VENV)/.developing

@@ -17,6 +17,7 @@ from trio.testing import MockClock
 from support.examples import examples
 
 LONG_TIERS = ("real", "reliability", "clients", "servers")
+WHOLE_DAEMONS = Path(__file__).parent / "whole"
 LONG_TIMEOUT = 3600
 """Seconds for a test that downloads, or that does something to a daemon for minutes."""
 
@@ -61,12 +62,22 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the long tiers their own time, and mark what needs files from outside the checkout."""
+    """Give the long tiers their own time, and mark what the directory or the fixtures tell.
+
+    Of each file with whole daemons, the first test belongs to `make test`, the others to
+    `make test-whole`: so `make test` plays one path of each kind and takes minutes.
+    """
+    begun: set[Path] = set()
     for item in items:
-        if not {mark.name for mark in item.iter_markers()}.isdisjoint(LONG_TIERS):
-            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT))
         if "shared_fixtures" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared)
+        marks = {mark.name for mark in item.iter_markers()}
+        if not marks.isdisjoint(LONG_TIERS):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT))
+        elif item.path.parent == WHOLE_DAEMONS and "shared" not in marks:
+            if item.path in begun:
+                item.add_marker(pytest.mark.whole)
+            begun.add(item.path)
 
 
 @pytest.fixture(scope="session")
