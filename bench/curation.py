@@ -17,6 +17,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 from capd.core.routing.gates import before_model  # noqa: E402 - after the threads
+from capd.core.routing.passages import Passages  # noqa: E402 - as above
 from capd.core.tools.curation import (  # noqa: E402
     BestTool,
     CurationRules,
@@ -45,7 +46,7 @@ Scorer = Callable[[str], list[BestTool]]
 
 def asked(text: str) -> str:
     compared = before_model(text, is_enabled=True)
-    return compared if isinstance(compared, str) else ""
+    return compared.ends if isinstance(compared, Passages) else ""
 
 
 def joining(best: Sequence[BestTool]) -> list[BestTool]:

@@ -26,11 +26,11 @@ fixtures=(--catalogue "$routing/octomind_fixture_caps.jsonl" --data "$routing/oc
 starter=(--tap "$here/../taps/starter" --overlays "$here/../taps/overlays/starter")
 measure "starter (tuned on)" "${starter[@]}" --data "$here/routing/starter.jsonl" \
     --data "$here/routing/starter-second.jsonl" --data "$here/routing/third-starter.jsonl" \
-    --data "$here/routing/fourth-starter.jsonl"
+    --data "$here/routing/fourth-starter.jsonl" --data "$here/routing/fifth-starter.jsonl"
 measure "public (tuned on)" "${tap[@]}" "${overlays[@]}" --skip-unknown-labels \
     --data "$here/routing/public.jsonl" --data "$here/routing/public-second.jsonl" \
     --data "$here/routing/third-public-a.jsonl" --data "$here/routing/third-public-b.jsonl" \
-    --data "$here/routing/fourth-public.jsonl"
+    --data "$here/routing/fourth-public.jsonl" --data "$here/routing/fifth-public.jsonl"
 # Sets that no fit has seen. What looks at them often is fitted to them.
 for set in held-back held-back-second; do
     measure "starter, $set" "${starter[@]}" --data "$here/routing/$set-starter.jsonl"

@@ -177,6 +177,19 @@ async def test_a_message_that_was_just_embedded_is_not_embedded_again() -> None:
         assert stage.model.journal == ["load", "embed 1"]
 
 
+async def test_the_ends_of_a_long_message_are_not_embedded_again() -> None:
+    async with staged() as stage:
+        await stage.warm()
+        parts = await stage.ask(messages.EmbedTexts(["ends", "passage", "another"]))
+
+        again = await stage.ask(messages.EmbedTexts(["ends"]))
+
+        assert isinstance(parts, messages.TextsEmbedded)
+        assert isinstance(again, messages.TextsEmbedded)
+        assert again.vectors == parts.vectors[: len(parts.vectors) // 3]
+        assert stage.model.journal == ["load", "embed 3"]
+
+
 async def test_an_end_while_the_model_works_is_an_answer_and_no_failure() -> None:
     async with RecordingBus() as bus, trio.open_nursery() as asking:
         stage = Stage(bus, "end")

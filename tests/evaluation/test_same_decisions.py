@@ -15,11 +15,14 @@ from capd.adapters.routing_files import background_messages, background_vectors,
 from capd.adapters.tap_files import read_tap, starter_place, tap_vectors
 from capd.core.routing import deciding, evidence, gates
 from capd.core.routing.deciding import Circumstances, Comparison
+from capd.core.routing.passages import Passages, passages_of
 from capd.core.routing.scorers import texts_of
 from capd.evaluation import datasets
 from capd.evaluation.datasets import Selection
 from capd.tap_build import embedded
 from capd_protos.types import CapabilitySpec, Decision
+
+pytestmark = pytest.mark.whole
 
 Vectors = npt.NDArray[np.float32]
 ROOT = Path(__file__).parents[2]
@@ -34,9 +37,10 @@ def capabilities() -> tuple[CapabilitySpec, ...]:
 
 
 @pytest.fixture(scope="module")
-def messages() -> dict[str, Vectors]:
-    texts = [gates.compared_part(row.text) for row in Selection().rows(SETS)]
-    return embedded(list(dict.fromkeys(texts)), {})
+def messages() -> dict[Passages, list[Vectors]]:
+    found = [passages_of(row.text) for row in Selection().rows(SETS)]
+    vectors = embedded(list(dict.fromkeys(text for each in found for text in each.each)), {})
+    return {each: [vectors[text] for text in each.each] for each in found}
 
 
 @pytest.fixture(scope="module")
@@ -52,20 +56,22 @@ def compared(
 
 
 def decisions(
-    made: Comparison, capabilities: tuple[CapabilitySpec, ...], messages: Mapping[str, Vectors]
-) -> dict[str, tuple[object, ...]]:
+    made: Comparison,
+    capabilities: tuple[CapabilitySpec, ...],
+    messages: Mapping[Passages, list[Vectors]],
+) -> dict[Passages, tuple[object, ...]]:
     """Return what is done for each message, without the scores."""
     known = Circumstances(gates.Eligible(capabilities, {}))
-    decided: dict[str, Decision] = {
-        text: deciding.decided(text, vector, made, PROFILE, known)
-        for text, vector in messages.items()
+    decided: dict[Passages, Decision] = {
+        message: deciding.decided(message, vectors, made, PROFILE, known)
+        for message, vectors in messages.items()
     }
-    return {text: (d.outcome, d.reason, d.id, d.suggested) for text, d in decided.items()}
+    return {each: (d.outcome, d.reason, d.id, d.suggested) for each, d in decided.items()}
 
 
 def test_the_vectors_that_a_tap_ships_decide_as_the_models_own_do(
     capabilities: tuple[CapabilitySpec, ...],
-    messages: dict[str, Vectors],
+    messages: dict[Passages, list[Vectors]],
     exact: dict[str, Vectors],
 ) -> None:
     tap = tap_vectors(read_tap(starter_place()))
@@ -79,7 +85,7 @@ def test_the_vectors_that_a_tap_ships_decide_as_the_models_own_do(
 
 def test_phrases_that_are_compared_in_eight_bits_first_decide_as_if_they_never_were(
     capabilities: tuple[CapabilitySpec, ...],
-    messages: dict[str, Vectors],
+    messages: dict[Passages, list[Vectors]],
     exact: dict[str, Vectors],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -11,6 +11,7 @@ from capd.adapters.routing_files import read_profile
 from capd.core.errors import CapdError
 from capd.core.routing import gates
 from capd.core.routing.gates import RoutingProfile
+from capd.core.routing.passages import passages_of
 from capd.core.routing.scorers import SCORERS
 from capd.evaluation import datasets, route, search
 from capd.evaluation.datasets import PARTS, BadDataError, Selection
@@ -86,7 +87,7 @@ def _routed(options: argparse.Namespace) -> str:
         raise BadDataError("no row is left to be judged")
     profile = _profile(options)
     vectorizer = Vectorizer(options.vectors)
-    vectorizer.of(gates.compared_part(row.text) for row in kept)
+    vectorizer.of(text for row in kept for text in passages_of(row.text).each)
     if options.skip_near_copies is not None:
         kept = route.without_near_copies(kept, capabilities, vectorizer, options.skip_near_copies)
     keys: tuple[str, ...] | None = () if options.missing_secrets else None

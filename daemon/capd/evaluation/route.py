@@ -25,6 +25,7 @@ from capd.core.routing.deciding import WHOLE_RULES, Circumstances, Comparison
 from capd.core.routing.follow_ups import blended, is_elliptical
 from capd.core.routing.gates import RoutingProfile
 from capd.core.routing.learning import Learnt
+from capd.core.routing.passages import Passages, passages_of
 from capd.core.routing.scorers import texts_of
 from capd.evaluation.datasets import BadDataError, Row
 from capd.evaluation.vectors import Vectorizer
@@ -104,10 +105,9 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The part of a message that is compared, its vector, and all scores, best first."""
+    """The text of a message that is compared, and the scores of its best part, best first."""
 
     text: str
-    vector: "Vectors"
     scores: list[Score]
 
 
@@ -157,25 +157,28 @@ class Router:
         compared = self._message(row)
         if isinstance(compared, Decision):
             return compared
-        text, vector = compared
-        among = frozenset(each.id for each in self._known.eligible.capabilities)
-        return Ranked(text, vector, self._compared.scorer.ranked(text, vector, among))
+        message, vectors = compared
+        scores = deciding.ranked_best(message, vectors, self._compared, self._profile, self._known)
+        return Ranked(message.text, scores)
 
     def concluded(self, ranked: "Ranked", learnt: Learnt, project: str) -> Decision:
         """Return the decision on `ranked`, after applying the offsets `learnt` in `project`."""
         known = replace(self._known, learnt=learnt, project=project)
         return deciding.concluded(ranked.text, ranked.scores, self._compared, self._profile, known)
 
-    def _message(self, row: Row) -> "tuple[str, Vectors] | Decision":
-        """Return the compared text of a row and its vector, or an abstention."""
-        text = gates.before_model(row.text, is_enabled=True)
-        if isinstance(text, Decision):
-            return text
-        vector = self._vectorizer.of([text])[text]
+    def _message(self, row: Row) -> "tuple[Passages, list[Vectors]] | Decision":
+        """Return the parts of a row that are compared and their vectors, or an abstention."""
+        message = gates.before_model(row.text, is_enabled=True)
+        if isinstance(message, Decision):
+            return message
+        known = self._vectorizer.of(message.each)
+        vectors = [known[text] for text in message.each]
         before = gates.before_model(row.before, is_enabled=True) if row.before else None
-        if isinstance(before, str) and self._profile.scorer == WHOLE_RULES and is_elliptical(text):
-            vector = blended(vector, self._vectorizer.of([before])[before])
-        return text, vector
+        is_blended = self._profile.scorer == WHOLE_RULES and is_elliptical(message.ends)
+        if is_blended and isinstance(before, Passages):
+            last = self._vectorizer.of([before.ends])[before.ends]
+            vectors = [blended(vectors[0], last)]
+        return message, vectors
 
     def timed(self, rows: Sequence[Row]) -> Latency | None:
         """Return the time that decisions on `rows` take, embedding each text again.
@@ -185,17 +188,19 @@ class Router:
         model, taken = self._vectorizer.model, []
         for row in rows:
             started = time.perf_counter()
-            text = gates.before_model(row.text, is_enabled=True)
-            if not isinstance(text, Decision):
-                self._decision(self._compared, text, model.embed([text])[0])
+            message = gates.before_model(row.text, is_enabled=True)
+            if not isinstance(message, Decision):
+                self._decision(self._compared, message, list(model.embed(message.each)))
             taken.append((time.perf_counter() - started) * 1000)
         if not taken:
             return None
         p50, p99 = np.percentile(taken, [50, 99])
         return Latency(round(float(p50), 2), round(float(p99), 2), len(taken))
 
-    def _decision(self, chosen: Comparison, text: str, vector: "Vectors") -> Decision:
-        return deciding.decided(text, vector, chosen, self._profile, self._known)
+    def _decision(
+        self, chosen: Comparison, message: Passages, vectors: "list[Vectors]"
+    ) -> Decision:
+        return deciding.decided(message, vectors, chosen, self._profile, self._known)
 
     def _comparison_of(self, capabilities: Sequence[CapabilitySpec]) -> Comparison:
         background = background_messages()
@@ -251,7 +256,7 @@ def without_near_copies(
     Near copies of triggers are left out, because they do not test generalisation.
     """
     phrases = [t for each in capabilities for t in (*each.triggers, *each.extra_triggers)]
-    texts = [gates.compared_part(row.text) for row in rows]
+    texts = [passages_of(row.text).ends for row in rows]
     vectors = vectorizer.of([*phrases, *texts])
     triggers = np.stack([vectors[phrase] for phrase in phrases])
     nearest = (np.stack([vectors[text] for text in texts]) @ triggers.T).max(axis=1)

@@ -1,6 +1,6 @@
 """A routing decision by all rules together, on given scores."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -12,6 +12,7 @@ from capd.core.routing.deciding import Circumstances, Comparison, decided
 from capd.core.routing.gates import MINILM_INT8, Eligible, RoutingProfile, eligible
 from capd.core.routing.learning import NOTHING as NOTHING_LEARNT
 from capd.core.routing.learning import Learnt, replay
+from capd.core.routing.passages import Passages
 from capd.core.routing.phrases import ContainedTriggers, Phrases
 from capd.core.routing.siblings import Siblings
 from capd_protos.types import (
@@ -49,8 +50,13 @@ class Given:
     def __init__(self, scores: Mapping[str, float]) -> None:
         self._scores = scores
 
-    def ranked(self, text: str, message: object, among: Collection[CapabilityId]) -> list[Score]:
-        del text, message
+    def promising(self, vectors: Sequence[object]) -> list[int]:
+        return list(range(len(vectors)))
+
+    def ranked(
+        self, text: str, message: object, among: Collection[CapabilityId], parts: int = 1
+    ) -> list[Score]:
+        del text, message, parts
         found = [Score(id_, self._scores.get(id_.name, 0.0)) for id_ in among]
         return sorted(found, key=lambda each: (-each.score, each.id.name))
 
@@ -74,7 +80,7 @@ def decision_on(
         learnt,
         project,
     )
-    return decided(text, NOTHING, compared, profile, known)
+    return decided(Passages(text), [NOTHING], compared, profile, known)
 
 
 def named(decision: Decision) -> tuple[str, str, list[str], list[str]]:
@@ -84,6 +90,64 @@ def named(decision: Decision) -> tuple[str, str, list[str], list[str]]:
         [str(each.name) for each in decision.suggested],
         [str(each.id.name) for each in decision.unusable],
     )
+
+
+class ByText:
+    """A scorer with given scores for each part of a message, some of which it takes."""
+
+    def __init__(
+        self, scores: Mapping[str, Mapping[str, float]], promising: Sequence[int] | None
+    ) -> None:
+        self._scores = scores
+        self._promising = promising
+        self.parts: list[int] = []
+
+    def promising(self, vectors: Sequence[object]) -> list[int]:
+        return list(range(len(vectors)) if self._promising is None else self._promising)
+
+    def ranked(
+        self, text: str, message: object, among: Collection[CapabilityId], parts: int = 1
+    ) -> list[Score]:
+        del message
+        self.parts.append(parts)
+        return Given(self._scores[text]).ranked(text, NOTHING, among)
+
+
+def decision_by_parts(
+    scores: Mapping[str, Mapping[str, float]], promising: Sequence[int] | None = None
+) -> tuple[Decision, list[int]]:
+    specs = [spec("chat"), spec("pods")]
+    by_text = ByText(scores, promising)
+    compared = Comparison(by_text, Phrases(specs), Siblings(specs))
+    ends, *others = scores
+    message = Passages(ends, tuple(others))
+    known = Circumstances(eligible(specs, "", ()))
+    decision = decided(message, [NOTHING for _ in scores], compared, PROFILE, known)
+    return decision, by_text.parts
+
+
+def test_the_part_of_a_long_message_in_which_a_capability_stands_out_most_decides() -> None:
+    scores = {"the ends": {"chat": 0.4}, "one": {"pods": 0.9}, "two": {"chat": 0.8}}
+
+    got, parts = decision_by_parts(scores)
+
+    assert (named(got), parts) == (("activate", "pods", [], []), [3, 3, 3])
+
+
+def test_of_two_parts_that_say_the_same_the_first_decides() -> None:
+    scores = {"the ends": {"chat": 0.9, "pods": 0.1}, "one": {"chat": 0.2, "pods": 0.9}}
+
+    got, _ = decision_by_parts(scores)
+
+    assert got.top == (Score(id_of("chat"), 0.9), Score(id_of("pods"), 0.1))
+
+
+def test_only_parts_that_the_scorer_finds_promising_are_ranked() -> None:
+    scores = {"the ends": {"chat": 0.6}, "one": {"pods": 0.9}, "two": {"chat": 0.8}}
+
+    got, parts = decision_by_parts(scores, promising=[0, 2])
+
+    assert (got.top[0], parts) == (Score(id_of("chat"), 0.8), [3, 3])
 
 
 LOCKED = [spec("chat", key="CHAT_TOKEN"), spec("pods")]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from capd.core.routing import evidence
 from capd.core.routing.evidence import (
     CAPABILITY_EVIDENCE,
     LARGEST_PHRASE_Z,
@@ -148,6 +149,32 @@ def test_scores_are_probabilities_that_leave_room_for_none() -> None:
     assert [score.score for score in got] == pytest.approx(
         [np.exp(2.0) / total, np.exp(0.0) / total]
     )
+
+
+def test_the_more_parts_a_message_has_the_more_may_speak_for_none() -> None:
+    scorer = Evidence([GIT], BACKGROUND, {**WEIGHTS, "triggers": 2.0, "parts": 1.0})
+
+    got = [scorer.ranked("git", axis(0), {GIT.id}, parts)[0].score for parts in (1, 4)]
+
+    raised = np.exp(2.0)
+    assert got == pytest.approx([raised / (raised + 1.0), raised / (raised + 4.0)])
+
+
+def test_every_part_of_a_message_may_decide_in_a_small_catalogue() -> None:
+    got = EvidenceIndex([GIT, MAIL], BACKGROUND).promising([axis(4)] * 9)
+
+    assert got == list(range(9))
+
+
+def test_in_a_large_catalogue_the_ends_and_the_parts_nearest_to_a_trigger_may_decide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evidence, "MOST_EXACT", 1)
+    index = EvidenceIndex([GIT, MAIL], BACKGROUND)
+
+    got = index.promising([axis(4), axis(4), axis(1), axis(4), axis(0)])
+
+    assert got == [0, 2, 4]
 
 
 def test_what_is_not_among_those_asked_for_takes_no_share() -> None:

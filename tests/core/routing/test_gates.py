@@ -17,12 +17,12 @@ from capd.core.routing.gates import (
     ProfileMismatchError,
     RoutingProfile,
     before_model,
-    compared_part,
     decide,
     eligible,
     fingerprint,
     scores,
 )
+from capd.core.routing.passages import Passages
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -70,7 +70,7 @@ def test_a_message_that_needs_no_model_is_turned_away_with(
 def test_a_message_that_passes_the_first_gates_comes_back_cleaned() -> None:
     got = before_model("\n <log>x</log> show the history\n", is_enabled=True)
 
-    assert got == "show the history"
+    assert got == Passages("show the history")
 
 
 def test_of_a_message_its_hash_alone_is_kept() -> None:
@@ -82,7 +82,7 @@ def test_of_a_message_its_hash_alone_is_kept() -> None:
 def test_a_lone_surrogate_in_a_message_is_no_obstacle() -> None:
     got = (fingerprint("\ud800"), before_model("tell me why \ud800", is_enabled=True))
 
-    assert (len(got[0]), got[1]) == (16, "tell me why \ud800")
+    assert (len(got[0]), got[1]) == (16, Passages("tell me why \ud800"))
 
 
 @pytest.mark.parametrize(
@@ -452,22 +452,3 @@ def test_a_profile_may_be_for_one_revision_of_a_model_alone() -> None:
     bound.check("m", "q", "p", "r1")
     with pytest.raises(ProfileMismatchError):
         bound.check("m", "q", "p", "r2")
-
-
-@pytest.mark.parametrize(
-    ("text", "compared"),
-    [
-        pytest.param("short", "short", id="as it is"),
-        pytest.param("a" * 320, "a" * 320, id="as long as may be"),
-        pytest.param(
-            "start " * 30 + "middle " * 90 + "end " * 45,
-            ("start " * 26).strip() + " " + ("end " * 39).strip() + " ",
-            id="its beginning and end, cut between words",
-        ),
-        pytest.param("x" * 900, "x" * 160 + " " + "x" * 160, id="without words to cut between"),
-    ],
-)
-def test_of_a_long_message_is_compared(text: str, compared: str) -> None:
-    got = compared_part(text)
-
-    assert got == compared

@@ -19,6 +19,7 @@ import trio
 from capd.actor_clients.names import EMBEDDER
 from capd.adapters import platform
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
+from capd.core.routing.passages import MOST_PASSAGES
 from capd.runtime.mailbox import IncomingRequest, Mailboxes
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
@@ -29,8 +30,11 @@ MOST_TEXTS = 64
 """The most texts in one request. They take less than a second: the model gets at most 1,024 tokens
 at a time, for example 16 texts with 64 tokens each."""
 MOST_KEPT = 8
-"""Vectors of single texts that are cached, by the text's hash, because a message is compared with
-the catalog and a moment later with the tools."""
+"""The most cached vectors of messages, by the hash of their texts. A message is compared with the
+catalog and a moment later with the tools."""
+MOST_PARTS = 1 + MOST_PASSAGES
+"""A request of at most so many texts may be for the parts of one message; the vector of the first
+part is cached."""
 
 log = structlog.get_logger(actor="embedder")
 
@@ -116,13 +120,13 @@ class Embedder:
         model = self._model
         if model is None:
             return messages.EmbedderRefused(self._state, self._reason or "the model is loading")
-        digest = _digest(texts[0]) if len(texts) == 1 else b""
-        data = self._cached.get(digest)
+        digest = _digest(texts[0]) if 0 < len(texts) <= MOST_PARTS else b""
+        data = self._cached.get(digest) if len(texts) == 1 else None
         if data is None:
             made = await trio.to_thread.run_sync(model.embed, texts, limiter=self._limiter)
             data = made.tobytes()
             if digest:
-                self._cached[digest] = data
+                self._cached[digest] = data[: len(data) // len(texts)]
                 while len(self._cached) > MOST_KEPT:
                     del self._cached[next(iter(self._cached))]
         return messages.TextsEmbedded(data, MODEL.dimensions)

@@ -37,6 +37,7 @@ from capd.core.memories.memory_format import OWN
 from capd.core.routing import gates, priors
 from capd.core.routing.follow_ups import LastMessages
 from capd.core.routing.learning import project_mark
+from capd.core.routing.passages import Passages, passages_of
 from capd.core.routing.user_limits import apply_user_limits
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
@@ -338,8 +339,11 @@ class Registry:
 
     async def _route(self, request: messages.RouteMessage) -> Decision:
         started_at = trio.current_time()
-        text = gates.before_model(request.text, is_enabled=request.is_enabled)
-        decision = text if isinstance(text, Decision) else await self._decide(request, text)
+        message = gates.before_model(request.text, is_enabled=request.is_enabled)
+        if isinstance(message, Decision):
+            decision = message
+        else:
+            decision = await self._decide(request, message)
         entry = messages.DecisionEntry(
             request.session,
             time.time(),
@@ -383,7 +387,7 @@ class Registry:
             profile.margin if decision.top else 0.0,
         )
 
-    async def _decide(self, request: messages.RouteMessage, text: str) -> Decision:
+    async def _decide(self, request: messages.RouteMessage, message: Passages) -> Decision:
         fingerprint = gates.fingerprint(request.text)
         # The catalog that belongs to `vectors`: a reload may change it while the embedder works.
         catalog, vectors = self._catalog_and_vectors(request.project)
@@ -391,10 +395,10 @@ class Registry:
         while True:
             try:
                 left = patient_until - trio.current_time()
-                message, compared = await vectors.compared(text, waits=left)
+                found, compared = await vectors.compared(message.each, waits=left)
                 break
             except NotReadyError:
-                decision = self._by_words(request, text, catalog)
+                decision = self._by_words(request, message.ends, catalog)
                 # A caller that does not wait is answered without a checkpoint.
                 is_waiting = decision is None and request.waits > 0
                 if is_waiting and await vectors.until_ready(patient_until):
@@ -402,7 +406,7 @@ class Registry:
                 decision = decision or Decision("abstain", "model_not_ready")
                 return msgspec.structs.replace(decision, fingerprint=fingerprint)
         kept = self._eligible(request, catalog)
-        message = self._last_messages.compared(request.session, text, message)
+        found[0] = self._last_messages.compared(request.session, message.ends, found[0])
         favoured = await self._favoured(request, catalog.with_files)
         # What decides is imported with the first message, as are the words' patterns below.
         from capd.core.routing import deciding  # noqa: PLC0415 - 10 ms of a daemon without turns
@@ -414,7 +418,7 @@ class Registry:
             self._learning.known(request.project),
             project_mark(request.project),
         )
-        decided = partial(deciding.decided, text, message, compared, self._profile, circumstances)
+        decided = partial(deciding.decided, message, found, compared, self._profile, circumstances)
         # A small catalog takes two milliseconds, less than a thread is worth.
         is_large = len(kept.capabilities) > LARGE_CATALOG
         decision = await trio.to_thread.run_sync(decided) if is_large else decided()
@@ -472,14 +476,14 @@ class Registry:
         if not intent:
             return messages.RegistryRefused("no_intent", "the intent is empty")
         catalog, vectors = self._catalog_and_vectors(request.project)
-        text = gates.compared_part(intent)
+        text = passages_of(intent).ends
         specs = {
             c.id: c
             for c in catalog.winners
             if is_inside(request.domain, c.domains) and c.id not in request.denied
         }
         try:
-            message, compared = await vectors.compared(text)
+            (vector,), compared = await vectors.compared([text])
         except NotReadyError:
             from capd.core.routing import words_alone  # noqa: PLC0415 - as above
 
@@ -488,7 +492,7 @@ class Registry:
             if not hits:
                 return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
         else:
-            ranked = compared.scorer.ranked(text, message, frozenset(specs))
+            ranked = compared.scorer.ranked(text, vector, frozenset(specs))
             hits = [score for score in ranked if score.score > self._profile.lowest_hit]
         return messages.CapabilitiesFound(
             [

@@ -1,6 +1,10 @@
 """Decides on a message from its text, its vector, and the facts of its session.
 
-    scorer ──> priors ──> learnt ──> gates ──> whole trigger ──> near tie ──> unusable winner
+    parts ──> scorer ──> priors ──> learnt ──> gates
+          ──> whole trigger ──> near tie ──> unusable winner
+
+The scorer ranks the capabilities for each part of a long message (`core.routing.passages`). The
+part with the highest score counts.
 
 A capability that a session cannot use, because a key or a program is missing or because of its
 domain, is ranked with the rest. If it wins, the decision names it and nothing is switched on: the
@@ -20,6 +24,7 @@ from capd.core.routing import gates, learning, priors
 from capd.core.routing.evidence import Evidence
 from capd.core.routing.gates import EPSILON, MOST_SUGGESTED, Eligible, RoutingProfile
 from capd.core.routing.learning import Learnt
+from capd.core.routing.passages import Passages
 from capd.core.routing.phrases import Phrases
 from capd.core.routing.scorers import Scorer, scorer
 from capd.core.routing.siblings import Siblings
@@ -85,16 +90,35 @@ def comparison(
 
 
 def decided(
-    text: str,
-    message: "Vectors",
+    message: Passages,
+    vectors: "Sequence[Vectors]",
     compared: Comparison,
     profile: RoutingProfile,
     known: Circumstances,
 ) -> Decision:
-    """Return the decision on a message; `message` is the unit vector of `text`."""
+    """Return the decision on a message; `vectors` are the unit vectors of its parts."""
+    ranked = ranked_best(message, vectors, compared, profile, known)
+    return concluded(message.text, ranked, compared, profile, known)
+
+
+def ranked_best(
+    message: Passages,
+    vectors: "Sequence[Vectors]",
+    compared: Comparison,
+    profile: RoutingProfile,
+    known: Circumstances,
+) -> list[Score]:
+    """Return the scores of that part of a message in which a capability stands out most."""
     eligible = known.eligible
     among = eligible.ranked_ids if profile.scorer == WHOLE_RULES else eligible.ids
-    return concluded(text, compared.scorer.ranked(text, message, among), compared, profile, known)
+    parts = message.each
+    best: list[Score] = []
+    for at in compared.scorer.promising(vectors):
+        ranked = compared.scorer.ranked(parts[at], vectors[at], among, len(parts))
+        # Of two equal ones the first counts, which is the ends of the message.
+        if not best or (ranked and ranked[0].score > best[0].score):
+            best = ranked
+    return best
 
 
 def concluded(
@@ -104,7 +128,10 @@ def concluded(
     profile: RoutingProfile,
     known: Circumstances,
 ) -> Decision:
-    """Return the decision on a message whose capabilities the scorer has `ranked`, best first."""
+    """Return the decision on a message whose capabilities the scorer has `ranked`, best first.
+
+    `text` is the whole message, as far as it is compared.
+    """
     ranked = priors.shifted(ranked, known.favoured, profile.priors)
     if profile.scorer != WHOLE_RULES:
         return gates.decide(ranked, known.active, profile)

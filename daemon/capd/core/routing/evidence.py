@@ -58,7 +58,17 @@ CAPABILITY_EVIDENCE = (
     "phrases_z",
     "coverage",
 )
-_OF_THE_MESSAGE = ("bias", "background", "nearest_background", "length", *SIGNS, *SENTENCE_SIGNS)
+_OF_THE_MESSAGE = (
+    "bias",
+    "background",
+    "nearest_background",
+    "length",
+    "parts",
+    *SIGNS,
+    *SENTENCE_SIGNS,
+)
+"""`length` is the logarithm of the number of words, `parts` that of the number of parts of a
+message that are compared (`core.routing.passages`): in many, one resembles a trigger by chance."""
 NONE_EVIDENCE = (*_OF_THE_MESSAGE, *STANDING)
 _LEARNT = ("triggers", "triggers_z", "description_z", "nearest", "phrases", "phrases_z")
 LEARNT_EVIDENCE = tuple(f"learnt_{name}" for name in _LEARNT)
@@ -85,6 +95,9 @@ NEAR_BY_MEANING, NEAR_BY_WORDS = 64, 32
 """How many capabilities are compared once more in sixteen bits."""
 MOST_AGAIN = 2048
 """The most triggers that are compared once more."""
+MOST_PARTS_OF_LARGE = 3
+"""If there are more than `MOST_EXACT` triggers, only so many parts of a message are compared in all
+ways, which takes 10 ms for each part with 40,000 triggers."""
 MOST_RANKED = 1024
 """The most capabilities that are returned. The others have almost no probability, and sorting ten
 thousand takes 20 ms."""
@@ -380,8 +393,11 @@ class EvidenceIndex:
                 yield slice(first, at + 1), slice(int(self._starts[first]), int(ends[at]))
                 first = at + 1
 
-    def found(self, text: str, message: "Vectors") -> MessageEvidence:
-        """Return the evidence for a message; `message` is the unit vector of `text`."""
+    def found(self, text: str, message: "Vectors", parts: int = 1) -> MessageEvidence:
+        """Return the evidence for a message, or for one of `parts` parts of a message.
+
+        `message` is the unit vector of `text`.
+        """
         import numpy as np  # noqa: PLC0415 - as above
 
         terms = words(text)
@@ -413,6 +429,7 @@ class EvidenceIndex:
                     nearest.mean() if len(nearest) else 0.0,
                     nearest[0] if len(nearest) else 0.0,
                     math.log1p(len(terms)),
+                    math.log(parts),
                     *signs(text),
                     *sentence_signs(text),
                 ],
@@ -476,6 +493,18 @@ class EvidenceIndex:
                 float(projected @ self._projection.none),
             ],
         )
+
+    def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
+        """Return which parts of a message may decide, given the unit vectors of all its parts.
+
+        Of a small catalog these are all. Of a large one they are the first part and those that are
+        nearest to any trigger.
+        """
+        if not self._rows.is_coarse or len(vectors) <= MOST_PARTS_OF_LARGE:
+            return list(range(len(vectors)))
+        nearest = [float(cosines.max()) for cosines in self._rows.cosines(vectors)]
+        others = sorted(range(1, len(vectors)), key=lambda at: -nearest[at])
+        return [0, *sorted(others[: MOST_PARTS_OF_LARGE - 1])]
 
     def _cosines(self, vectors: "Sequence[Vectors]", bm25: "Vectors") -> "list[Vectors]":
         """Return the cosine of each trigger with each vector.
@@ -614,18 +643,24 @@ class Evidence:
         """The words and letters of the catalog's texts; another scorer may use them again."""
         return self._index.lexicon
 
-    def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
+    def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
+        """Return which parts of a message may decide, given the unit vectors of all its parts."""
+        return self._index.promising(vectors)
+
+    def ranked(
+        self, text: str, message: "Vectors", among: Collection[CapabilityId], parts: int = 1
+    ) -> list[Score]:
         """Return the probabilities of the capabilities in `among`, best first.
 
-        `message` is the unit vector of `text`. The catalog counts as having only the capabilities
-        in `among`, and "none".
+        `message` is the unit vector of `text`, which is one of `parts` parts of a message. The
+        catalog counts as having only the capabilities in `among`, and "none".
         """
         import numpy as np  # noqa: PLC0415 - as above
 
         rows = self._rows_of(among)
         if not len(rows):
             return []
-        found = self._index.found(text, message).among(rows)
+        found = self._index.found(text, message, parts).among(rows)
         none = found.none @ self._none_weights + message @ self._meaning
         logits = np.append(found.capabilities @ self._weights, none)
         raised = np.exp(logits - logits.max())

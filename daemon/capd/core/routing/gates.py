@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, get_args
 
 from capd.core.errors import CapdError
 from capd.core.routing import cleaning
+from capd.core.routing.passages import Passages, passages_of
 from capd.core.sessions.domains import is_inside
 from capd_protos.types import (
     CapabilityId,
@@ -49,11 +50,6 @@ MOST_SUGGESTED = 3
 UNUSABLE: tuple[UnusableReason, ...] = get_args(UnusableReason)
 """Reasons for which a capability cannot be switched on, but is ranked all the same, so that the
 decision can name it. What policy denies is not ranked, and is never named."""
-LONGEST_COMPARED = 320
-"""How many characters of a message are compared, about 64 tokens. To embed 256 tokens takes 135 ms.
-"""
-
-
 NOTHING_LACKS: Mapping[CapabilityId, tuple[str, ...]] = {}
 
 
@@ -162,8 +158,8 @@ def fingerprint(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def before_model(text: str, *, is_enabled: bool) -> Decision | str:
-    """Return an abstention if the message needs no routing, else the part of it to compare.
+def before_model(text: str, *, is_enabled: bool) -> Decision | Passages:
+    """Return an abstention if the message needs no routing, else the parts of it to compare.
 
     `is_enabled` says that routing is on in the session.
     """
@@ -172,17 +168,7 @@ def before_model(text: str, *, is_enabled: bool) -> Decision | str:
     words, unfit = cleaning.own_words(text)
     if unfit is not None:
         return Decision("abstain", unfit, fingerprint=fingerprint(text))
-    return compared_part(words)
-
-
-def compared_part(cleaned: str) -> str:
-    """Return the part of a message that is compared: all of it, or its beginning and its end."""
-    if len(cleaned) <= LONGEST_COMPARED:
-        return cleaned
-    half = LONGEST_COMPARED // 2
-    head = cleaned[:half].rpartition(" ")[0] or cleaned[:half]
-    tail = cleaned[-half:].partition(" ")[2] or cleaned[-half:]
-    return f"{head} {tail}"
+    return passages_of(words)
 
 
 def eligible(

@@ -29,10 +29,16 @@ class UnknownScorerError(CapdError):
 class Scorer(Protocol):
     """Ranks the capabilities of a catalog for a message."""
 
-    def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
+    def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
+        """Return which parts of a message may decide, given the unit vectors of all its parts."""
+        ...
+
+    def ranked(
+        self, text: str, message: "Vectors", among: Collection[CapabilityId], parts: int = 1
+    ) -> list[Score]:
         """Return the scores of the capabilities in `among`, best first.
 
-        `message` is the unit vector of `text`.
+        `message` is the unit vector of `text`, which is one of `parts` parts of a message.
         """
         ...
 
@@ -44,9 +50,16 @@ class TriggerMean:
         self._candidates = candidates
         self._top_k = top_k
 
-    def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
-        """Return the mean of the `top_k` best cosines of each capability; ignore `text`."""
-        del text
+    def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
+        """Return the first part: the published rule knows no passages."""
+        del vectors
+        return [0]
+
+    def ranked(
+        self, text: str, message: "Vectors", among: Collection[CapabilityId], parts: int = 1
+    ) -> list[Score]:
+        """Return the mean of the `top_k` best cosines of each capability; ignore the others."""
+        del text, parts
         wanted = [candidate for candidate in self._candidates if candidate.id in among]
         return scores(message, wanted, self._top_k)
 
