@@ -287,6 +287,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     unusable: tuple[UnusableCapability, ...] = ()
     """Capabilities that fit and cannot be switched on. If the first of them would have won,
     `reason` is its reason."""
+    part: int = 0
+    """The index of the part of a long message that decided; 0 for its ends or a short message."""
 
 
 RoutingAct = Literal["enabled", "disabled", "called"]

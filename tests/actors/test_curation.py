@@ -139,6 +139,23 @@ async def test_a_tool_that_fits_joins_at_the_end_and_the_same_message_changes_no
         assert [spec.argv[0] for spec in world.machine.specs] == ["alpha"]
 
 
+async def test_tools_are_compared_with_the_part_of_a_long_message_that_decides(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    before = (
+        "Yesterday was long, and the people upstairs were loud until well past midnight again. "
+    )
+    wanted = "alpha things please, and render the quarterly invoice as a pdf document."
+    after = " Tomorrow will be better, or so my neighbour says, who has never been right so far."
+    async with searching_world(tmp_path) as (world, _):
+        client = await world.session("s")
+
+        taken = await turn(client, before * 3 + wanted + after * 3)
+
+        assert "alpha__echo" in taken["changed"]["added"]
+        assert world.embedder.texts[-1] == wanted
+
+
 @pytest.mark.parametrize("said", ["thanks", "thanks, that works", "please go on", "ok do it now"])
 async def test_a_message_that_asks_for_nothing_changes_nothing(
     autojump_clock: MockClock, tmp_path: Path, said: str

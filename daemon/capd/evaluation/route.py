@@ -158,7 +158,9 @@ class Router:
         if isinstance(compared, Decision):
             return compared
         message, vectors = compared
-        scores = deciding.ranked_best(message, vectors, self._compared, self._profile, self._known)
+        _, scores = deciding.ranked_best(
+            message, vectors, self._compared, self._profile, self._known
+        )
         return Ranked(message.text, scores)
 
     def concluded(self, ranked: "Ranked", learnt: Learnt, project: str) -> Decision:

@@ -131,7 +131,7 @@ def test_the_part_of_a_long_message_in_which_a_capability_stands_out_most_decide
 
     got, parts = decision_by_parts(scores)
 
-    assert (named(got), parts) == (("activate", "pods", [], []), [3, 3, 3])
+    assert (named(got), got.part, parts) == (("activate", "pods", [], []), 1, [3, 3, 3])
 
 
 def test_of_two_parts_that_say_the_same_the_first_decides() -> None:
@@ -139,7 +139,7 @@ def test_of_two_parts_that_say_the_same_the_first_decides() -> None:
 
     got, _ = decision_by_parts(scores)
 
-    assert got.top == (Score(id_of("chat"), 0.9), Score(id_of("pods"), 0.1))
+    assert (got.top, got.part) == ((Score(id_of("chat"), 0.9), Score(id_of("pods"), 0.1)), 0)
 
 
 def test_only_parts_that_the_scorer_finds_promising_are_ranked() -> None:

@@ -45,6 +45,7 @@ def test_a_long_message_is_compared_by_its_ends_and_by_each_sentence() -> None:
         ),
     )
     assert got.each == (got.ends, *got.others)
+    assert [got.part(at) for at in (0, 2, 99)] == [got.ends, got.others[1], got.ends]
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,11 @@ REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 MOST_TEXTS = 64
 """The most texts in one request. They take less than a second: the model gets at most 1,024 tokens
 at a time, for example 16 texts with 64 tokens each."""
-MOST_KEPT = 8
-"""The most cached vectors of messages, by the hash of their texts. A message is compared with the
-catalog and a moment later with the tools."""
 MOST_PARTS = 1 + MOST_PASSAGES
-"""A request of at most so many texts may be for the parts of one message; the vector of the first
-part is cached."""
+"""A request of at most so many texts may be for the parts of one message."""
+MOST_KEPT = 2 * MOST_PARTS
+"""The most cached vectors, by the hash of their texts. The parts of a message are compared with the
+catalog, and one of them a moment later with the tools."""
 
 log = structlog.get_logger(actor="embedder")
 
@@ -120,16 +119,21 @@ class Embedder:
         model = self._model
         if model is None:
             return messages.EmbedderRefused(self._state, self._reason or "the model is loading")
-        digest = _digest(texts[0]) if 0 < len(texts) <= MOST_PARTS else b""
-        data = self._cached.get(digest) if len(texts) == 1 else None
+        data = self._cached.get(_digest(texts[0])) if len(texts) == 1 else None
         if data is None:
             made = await trio.to_thread.run_sync(model.embed, texts, limiter=self._limiter)
             data = made.tobytes()
-            if digest:
-                self._cached[digest] = data[: len(data) // len(texts)]
-                while len(self._cached) > MOST_KEPT:
-                    del self._cached[next(iter(self._cached))]
+            if len(texts) <= MOST_PARTS:
+                self._cache(texts, data)
         return messages.TextsEmbedded(data, MODEL.dimensions)
+
+    def _cache(self, texts: list[str], data: bytes) -> None:
+        """Cache the vectors of `texts`, which are in `data` one after the other."""
+        size = len(data) // len(texts) if texts else 0
+        for at, text in enumerate(texts):
+            self._cached[_digest(text)] = data[at * size : (at + 1) * size]
+        while len(self._cached) > MOST_KEPT:
+            del self._cached[next(iter(self._cached))]
 
     def _start_loading(self) -> None:
         if self._state in {"cold", "unusable"}:

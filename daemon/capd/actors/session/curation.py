@@ -92,7 +92,7 @@ class Curation:
         is_seen = self._view.lists_at_once(at_border=True)
         active = [each.id for each in self._state.active.activations] if is_seen else []
         request = finder.CurateTools(
-            compared.ends,
+            compared.part(decision.part),
             rules.k,
             rules.scorer,
             active if decision.id is None or is_planned else [*active, decision.id],
@@ -124,7 +124,7 @@ class Curation:
         uses = await self._uses.known()
         self._used = {Grant(ServerIdentity(each.identity), ToolName(each.tool)) for each in uses}
         request = finder.RankTools(
-            "" if isinstance(compared, Decision) else compared.ends,
+            "" if isinstance(compared, Decision) else compared.part(decision.part),
             [] if decision.id is None else [decision.id],
             MOST_SIGNATURES,
             uses,

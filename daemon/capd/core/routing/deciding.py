@@ -97,8 +97,9 @@ def decided(
     known: Circumstances,
 ) -> Decision:
     """Return the decision on a message; `vectors` are the unit vectors of its parts."""
-    ranked = ranked_best(message, vectors, compared, profile, known)
-    return concluded(message.text, ranked, compared, profile, known)
+    part, ranked = ranked_best(message, vectors, compared, profile, known)
+    decision = concluded(message.text, ranked, compared, profile, known)
+    return msgspec.structs.replace(decision, part=part)
 
 
 def ranked_best(
@@ -107,18 +108,18 @@ def ranked_best(
     compared: Comparison,
     profile: RoutingProfile,
     known: Circumstances,
-) -> list[Score]:
-    """Return the scores of that part of a message in which a capability stands out most."""
+) -> tuple[int, list[Score]]:
+    """Return the part of a message in which a capability stands out most, and its scores."""
     eligible = known.eligible
     among = eligible.ranked_ids if profile.scorer == WHOLE_RULES else eligible.ids
     parts = message.each
-    best: list[Score] = []
+    part, best = 0, list[Score]()
     for at in compared.scorer.promising(vectors):
         ranked = compared.scorer.ranked(parts[at], vectors[at], among, len(parts))
         # Of two equal ones the first counts, which is the ends of the message.
         if not best or (ranked and ranked[0].score > best[0].score):
-            best = ranked
-    return best
+            part, best = at, ranked
+    return part, best
 
 
 def concluded(

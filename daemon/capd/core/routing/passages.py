@@ -43,6 +43,10 @@ class Passages:
         """All parts, of which each gets a vector."""
         return (self.ends, *self.others)
 
+    def part(self, at: int) -> str:
+        """Return the part with the index `at`; the ends if there is none."""
+        return self.each[at] if 0 <= at < len(self.each) else self.ends
+
     @property
     def text(self) -> str:
         """The text in which names and triggers are looked for."""
