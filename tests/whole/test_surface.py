@@ -65,7 +65,7 @@ def editor(home: Home, shared_fixtures: Path) -> McpHost:
 
 
 def names(editor: McpHost) -> list[str]:
-    return [tool["name"] for tool in editor.tools()][len(OWN_TOOLS) :]
+    return [tool["name"] for tool in editor.tools() if tool["name"] not in OWN_TOOLS]
 
 
 def enable(home: Home, *capabilities: str) -> None:

@@ -55,7 +55,7 @@ def ready(home: Home) -> Home:
         # What is downloaded for a server that is played here would be for nothing.
         file.write_text(_DEPENDENCIES.sub("", text), encoding="utf-8")
     config = home.folder / "config"
-    config.mkdir()
+    config.mkdir(exist_ok=True)
     (config / "taps.toml").write_text(
         f'starter = false\n[[taps]]\nname = "shipped"\npath = {json.dumps(str(tap))}\n'
     )
