@@ -1,8 +1,9 @@
 """The frames of the public Unix socket, one JSON object a line (docs/protocol.md).
 
-Link frames carry the member `capd` first and belong to the socket itself: hello, welcome,
-environment, dispatched. Every other line is JSON-RPC 2.0: MCP on a connection of role `mcp`,
-the control methods of `METHODS` on one of role `control`.
+Link frames carry the member `capd` first and belong to the socket itself: `hello`, `welcome`,
+`refused`, `env`, `want_env`, `dispatched`, `durable`, `goodbye`, `closing`. Every other line is
+JSON-RPC 2.0: MCP on a connection of role `mcp`, the control methods of `METHODS` on one of role
+`control`.
 """
 
 from typing import Annotated, Any, Literal

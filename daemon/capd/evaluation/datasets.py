@@ -123,9 +123,10 @@ def catalogue(
 
 
 def tap(*folders: Path, overlays: Sequence[Path] = ()) -> tuple[CapabilitySpec, ...]:
-    """Return what taps can route to, with the texts of overlay folders, as in the daemon.
+    """Return the capabilities of the taps in `folders` to which a message can be routed.
 
-    Capabilities that no session can switch on (builtins) are left out.
+    They have the texts that `overlays` add, as in the daemon. Capabilities that no session can
+    switch on (builtins) are left out.
 
     Raises:
         BadDataError: an overlay is for none of the taps.

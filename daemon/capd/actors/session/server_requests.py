@@ -203,10 +203,11 @@ class ServerRequests:
         return await self.send(found[0], request, request.members)
 
     async def watch_task(self, task: str) -> bytes | None:
-        """Listen for changes of a task; return its state, which may have changed before.
+        """Listen for changes of a task, then ask for its state and return it.
 
-        Return None if the task's server is not known, or does not announce changes of the task.
-        Return an empty text if the server does not name the state. Raises: as `relay`.
+        In this order no change is missed. Return None if it is not known which one server has the
+        task, or if that server does not announce its changes. Return empty bytes if the server
+        answers with no state. Raises: as `ServerConnection.relay`.
         """
         found = self.tasks.of(task)
         if len(found) != 1:

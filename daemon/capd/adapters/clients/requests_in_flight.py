@@ -110,7 +110,10 @@ class RequestsInFlight:
         return True
 
     def begin(self) -> None:
-        """Begin the direct calls that were added."""
+        """Send the added calls that need no task of their own (`direct_calls`).
+
+        To be called when every line of the chunk that they came in has been added.
+        """
         if self._direct is not None:
             self._direct.begin()
 

@@ -1,9 +1,10 @@
 """Checks the types of scripts, in a session that has read the standard library's types once.
 
-A new checker first reads the types of Python's own names, which takes 10 ms; checking a script then
-takes 1 ms. So one session of an interpreter is kept only for checking. It never runs a script: its
-input begins with a statement that fails, after the check and before the first line of the script.
-Failed input does not become part of the session, so no script sees the declarations of another.
+A new session of the interpreter first reads the types of the standard library, which takes 10 ms;
+checking a script then takes 1 ms. So one session is kept only for checking. It runs no script: capd
+puts a statement before each script that has no type error but fails when it runs. The types of the
+whole input are checked; then this statement ends the run before the script's first line. Failed
+input does not become part of the session, so no script sees the declarations of another.
 """
 
 import contextlib

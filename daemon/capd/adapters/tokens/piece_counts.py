@@ -26,7 +26,7 @@ log = structlog.get_logger(actor="index")
 
 
 class Counts(Protocol):
-    """A counter of tokens (`counted_texts`)."""
+    """What counts the tokens of texts; in the daemon it is `CountedTexts`."""
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
         """Return the token count of each text; raise NotCountedError."""

@@ -2,7 +2,7 @@
 
 Such a message is compared by the mean of its own vector and that of the message before it in its
 conversation. Every other message is compared by its own vector alone. For each of the last 256
-conversations, the vector of the last message is kept in memory; its text is not.
+conversations, the vector by which its last message was compared is kept in memory; its text is not.
 """
 
 import re
@@ -61,7 +61,7 @@ def blended(message: "Vectors", before: "Vectors", share: float = SHARE) -> "Vec
 
 
 class LastMessages:
-    """The vectors of the last message in each of the most recent conversations."""
+    """For each of the most recent conversations, the vector by which its last message was compared."""
 
     def __init__(self) -> None:
         self._vectors: OrderedDict[str, Vectors] = OrderedDict()
