@@ -61,7 +61,7 @@ def blended(message: "Vectors", before: "Vectors", share: float = SHARE) -> "Vec
 
 
 class LastMessages:
-    """For each of the most recent conversations, the vector by which its last message was compared."""
+    """The vector by which the last message was compared, for each of the latest conversations."""
 
     def __init__(self) -> None:
         self._vectors: OrderedDict[str, Vectors] = OrderedDict()
