@@ -242,7 +242,8 @@ def tuning_set(
         ]
         if choosing is None or len(rows) == 1:
             return rows[0]
-        return max(rows, key=lambda row: _highest(row[0], row[1], choosing))
+        highest = [_highest(capabilities, none, choosing) for capabilities, none in rows]
+        return rows[highest.index(max(highest))]
 
     found = [decisive(parts) for parts in messages]
     names = [id_.name for id_ in index.ids]
