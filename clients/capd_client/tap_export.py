@@ -99,7 +99,7 @@ class TapExport:
         return made
 
     def _other_files(self, made: Exported) -> Iterator[tuple[Path, str]]:
-        """Yield each skill and installer of the own tap that contains no secret, with its text."""
+        """Yield each skill and installer of the tap `own` that has no secret, with its text."""
         root = self._tap.folder
         for file in sorted((*root.glob("skills/*/SKILL.md"), *root.glob("deps/*/*.sh"))):
             relative = file.relative_to(root)

@@ -86,11 +86,11 @@ class _TapList(msgspec.Struct):
     """By `tap/name`, because a bare name could mean another capability when the order of taps
     changes."""
     starter: bool = True
-    """Whether the built-in tap is used as well."""
+    """Whether the starter tap is used as well."""
 
 
 def starter_place() -> TapPlace:
-    """Return the folder of the built-in tap, in the wheel or in the checkout."""
+    """Return the folder of the starter tap, in the wheel or in the checkout."""
     package = Path(capd.__file__).parent
     installed = package / "starter_tap"
     return TapPlace(
