@@ -99,7 +99,7 @@ def starter_place() -> TapPlace:
 
 
 def tap_places(list_file: Path) -> list[TapPlace]:
-    """Return the taps in order of precedence: the user's as added, then the built-in one if wanted.
+    """Return the taps in order of precedence: the user's as added, then `starter` if wanted.
 
     Raises:
         TapUnreadableError: the list exists and cannot be used.
