@@ -1,6 +1,6 @@
 """The ten servers of the day: how each is started, and by which words its capability comes on.
 
-Where the built-in tap has a capability for a server, the words are that one's; the others were
+Where the starter tap has a capability for a server, the words are that one's; the others were
 written before the day was.
 """
 
@@ -19,7 +19,7 @@ class Server:
     name: str
     argv: tuple[str, ...]
     starter: tuple[str, ...] = ()
-    """Capabilities of the built-in tap whose triggers this one has."""
+    """Capabilities of the starter tap whose triggers this one has."""
     words: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 

@@ -143,10 +143,10 @@ def _read(client: str, event: Event, env: Mapping[str, str]) -> Prompt:
 
 
 def _read_claude(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Read the hook of Claude Code's settings, which others run as well (finding 12).
+    """Read the hook of Claude Code's settings, which other clients run as well (finding 12).
 
-    Claude Code has a second hook, on the session's own connection, and that one hands over the
-    prompt. Both have the session's id in their environment; others that read these settings do not.
+    Claude Code has a second hook, on the session's own connection, which sends the prompt. Both
+    hooks have the session's id in their environment; other clients' runs of this one do not.
     """
     if "cursor_version" in event or "conversation_id" in event:
         return _read("cursor", event, env)

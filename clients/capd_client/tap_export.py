@@ -99,7 +99,7 @@ class TapExport:
         return made
 
     def _other_files(self, made: Exported) -> Iterator[tuple[Path, str]]:
-        """Yield each skill and installer of the own tap that contains no secret, with its text."""
+        """Yield each skill and installer of the tap `own` that has no secret, with its text."""
         root = self._tap.folder
         for file in sorted((*root.glob("skills/*/SKILL.md"), *root.glob("deps/*/*.sh"))):
             relative = file.relative_to(root)
@@ -237,7 +237,7 @@ class TapExport:
         return [(key, value) for key, value in longest_first if len(value) >= SHORTEST_SECRET]
 
     def _overlays(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the user's overlays of a capability of the own tap, in their order."""
+        """Yield the user's overlays for a capability of the tap `own`, sorted by their folders."""
         for head in sorted((self._config / "overlays").glob("*/overlay.toml")):
             file = head.parent / "capabilities" / f"{name}.toml"
             if file.is_file() and self._parsed(head).get("tap") == self._tap.folder.name:

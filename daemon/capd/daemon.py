@@ -150,7 +150,7 @@ def _import_actors() -> None:
 
 
 def _start_helpers(where: Places, live: LiveSettings, parser: Parser, is_service: bool) -> None:
-    """Start the processes for which the daemon would otherwise have to wait later, one by one.
+    """End what an earlier daemon left; start now what the daemon would otherwise wait for later.
 
     The parser is needed before the daemon can serve, if taps of others were never read. The
     sandboxing test is needed before the first server starts.

@@ -70,8 +70,9 @@ class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
 class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     """Give a user's message to a session.
 
-    If the client can wait longer than `patience` (see `longest`), a turn that is not decided soon
-    is held: the reply has `is_held`, and the client sends the message again, with `is_again`.
+    A prompt hook waits `patience` seconds for the reply. If it could wait longer (see `longest`), a
+    turn that has to wait for the embedding model is held: the reply comes at once and has
+    `is_held`, and the client sends the message again, with `is_again`, to get the result.
     """
 
     session: SessionKey

@@ -508,7 +508,7 @@ async def test_everything_is_listed_and_nothing_of_capds_own_where_it_all_fits(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with running_world(tmp_path, rules=SessionRules(mode="pass-through")) as world:
-        # All that the catalog has: the built-in tap's servers were never asked.
+        # All that the catalog has: the starter tap's servers were never asked.
         await known(world, "alpha", "beta")
         world.finder._sets.users.unlisted = {}
         client = await world.session("s")

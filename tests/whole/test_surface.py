@@ -188,7 +188,7 @@ def crowd(home: Home) -> McpHost:
         argv = [sys.executable, "-I", str(MANY_SERVER), thing, ",".join(tools), home.tag]
         home.capability(thing, argv)
     home.start()
-    # Not `capd index`: it asks the built-in tap's servers as well, which come from the network.
+    # Not `capd index`: it asks the starter tap's servers as well, which come from the network.
     first = home.shim("first")
     for thing in THINGS:
         home.ask("enable", session="first", name=thing)

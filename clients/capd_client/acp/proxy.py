@@ -126,7 +126,7 @@ class Proxy:
 
 
 def _pieces(fd: int, waiting: threading.Event | None = None) -> Iterator[tuple[bytes, bool]]:
-    """Yield whole lines of `fd`, each with True, and pieces of a too long line, with False.
+    """Yield each whole line of `fd` with True, and each piece of a too long line with False.
 
     `waiting` is set whenever the caller has taken all that was read and the pipe is empty.
     """

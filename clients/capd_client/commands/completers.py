@@ -56,7 +56,7 @@ def tools(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionIte
 
 
 def taps(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a tap that was added; the built-in one cannot be removed or updated."""
+    """Complete the name of a tap that was added; `starter` cannot be removed or updated."""
     del ctx, param
     entries = asked("status").get("taps") or []
     added = ((e.get("name"), e.get("path")) for e in entries if e.get("name") != "starter")

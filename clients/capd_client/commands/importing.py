@@ -156,12 +156,12 @@ def _is_launched(server: "OwnServer") -> bool:
 
 
 def _triggers() -> dict[str, list[str]]:
-    """Return the triggers of the built-in tap's capabilities by name; none if no daemon runs."""
+    """Return the triggers of the starter tap's capabilities by name; none if no daemon runs."""
     try:
         entries = ask("caps").get("capabilities") or []
     except (DaemonDownError, ControlError):
         return {}
-    # Only the built-in tap comes after the user's own, so only its capabilities can be hidden.
+    # Only the starter tap comes after the user's own, so only its capabilities can be hidden.
     return {
         str(each.get("name")): [str(text) for text in each.get("triggers") or ()]
         for each in entries

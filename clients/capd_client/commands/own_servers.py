@@ -174,7 +174,7 @@ def _add_of_registry(options: "AddOptions") -> None:
 def _said_of(
     name: str, reloaded: Mapping[str, Any], capabilities: list[Mapping[str, Any]]
 ) -> list[str]:
-    """Return lines that tell a person how the daemon loaded the capability `name` of the own tap.
+    """Return lines that tell a person how the daemon loaded the capability `name` of the tap `own`.
 
     `reloaded` is the daemon's answer to `reload`, `capabilities` the list of all capabilities.
     """

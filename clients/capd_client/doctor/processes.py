@@ -22,7 +22,7 @@ _WAYS = {
 
 
 def check_processes(seen: CheckContext, proc: Path = Path("/proc")) -> Iterator[Finding]:
-    """Report processes of servers that this state folder's daemons started and that outlived them.
+    """Report processes of servers that are left over from earlier daemons of this state folder.
 
     A process is found by its marks, and counts as left over if the present daemon is not among its
     ancestors.

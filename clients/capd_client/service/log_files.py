@@ -1,6 +1,7 @@
 """The log of a daemon without a journal: `capd.log`, and the files that it was rotated to.
 
-The daemon renames a full file to `capd.log.1`, that one to `capd.log.2`, and so on.
+The daemon renames a full `capd.log` to `capd.log.1`, the older `capd.log.1` to `capd.log.2`, and so
+on.
 """
 
 from pathlib import Path

@@ -4,7 +4,9 @@ A path of a few characters can take hours (`$..*..*..*`, or a filter whose patte
 neither Python nor its regular expressions can be interrupted. So the library runs in a process that
 can be ended, with the kernel's limits on its time and memory. The daemon does not import it.
 
-    python -E -P -X utf8 -m capd.adapters.json_paths PATH LIMIT <value >{"count":…,"values":[…]}
+    python -E -P -X utf8 -m capd.adapters.json_paths PATH ROOM <value >{"count":…,"values":[…]}
+
+ROOM is about how many characters the printed values may have.
 """
 
 import json
@@ -81,7 +83,10 @@ async def find(data: bytes, path: str, room: int) -> Values:
 
 
 def main(path: str, room: int) -> int:
-    """Print the values at one path of the JSON on standard input; return the exit code."""
+    """Print how many values are at one path of the JSON on standard input, and the first of them.
+
+    The values end with the one that fills `room` characters. Returns the exit code.
+    """
     limit_to(resource.RLIMIT_CPU, _CPU_SECONDS)
     limit_to(resource.RLIMIT_AS, _MEMORY_BYTES)
     # Imported here, because the daemon itself does not use it.

@@ -86,11 +86,11 @@ class _TapList(msgspec.Struct):
     """By `tap/name`, because a bare name could mean another capability when the order of taps
     changes."""
     starter: bool = True
-    """Whether the built-in tap is used as well."""
+    """Whether the starter tap is used as well."""
 
 
 def starter_place() -> TapPlace:
-    """Return the folder of the built-in tap, in the wheel or in the checkout."""
+    """Return the folder of the starter tap, in the wheel or in the checkout."""
     package = Path(capd.__file__).parent
     installed = package / "starter_tap"
     return TapPlace(
@@ -99,7 +99,7 @@ def starter_place() -> TapPlace:
 
 
 def tap_places(list_file: Path) -> list[TapPlace]:
-    """Return the taps in order of precedence: the user's as added, then the built-in one if wanted.
+    """Return the taps in order of precedence: the user's as added, then `starter` if wanted.
 
     Raises:
         TapUnreadableError: the list exists and cannot be used.

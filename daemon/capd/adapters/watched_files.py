@@ -84,7 +84,11 @@ def _add_below(found: dict[Path, frozenset[str] | None], folder: Path) -> None:
 
 
 def _add(found: dict[Path, frozenset[str] | None], folder: Path, name: str = "") -> None:
-    """Watch `folder` for all changes, or for changes of `name` alone."""
+    """Add to `found` that `folder` is to be watched for all changes, or for those of `name` alone.
+
+    A folder that does not exist is replaced by its nearest parent that does, which is then watched
+    for the name that is missing there.
+    """
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - keeps symlinks
     while not folder.is_dir():
         if folder == folder.parent:

@@ -97,7 +97,11 @@ def part_of(text: str) -> Part:
 def catalogue(
     file: Path | None, triggers_from: Sequence[Path] = (), only_set: str = ""
 ) -> tuple[CapabilitySpec, ...]:
-    """Return the capabilities of a catalog file, and of the rows whose split is `trigger`.
+    """Return the capabilities of the catalog `file`, with triggers from the rows of other files.
+
+    A row of `triggers_from` whose split is `trigger` adds its text to the triggers of the
+    capability that is its label, whether `file` has this capability or not. `only_set` selects one
+    set of `file`; empty selects all.
 
     Raises:
         BadDataError: a file cannot be read.

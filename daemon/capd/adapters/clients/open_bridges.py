@@ -6,6 +6,9 @@
 A bridge lives as long as the control connection that asked for it. Its credential is a random text,
 of which this process keeps only a digest. A hello at the bridge's socket must contain the
 credential. No other socket accepts it, and the next bridge of the same name gets a new one.
+
+A bridge may have a *runner*: a process on the far side that starts servers there
+(`capd_client/bridge/runner.py`).
 """
 
 import contextlib
@@ -64,7 +67,7 @@ class OpenBridge:
 
     @property
     def open_runners(self) -> int:
-        """How many connections of the bridge's runner are open."""
+        """How many connections of the bridge's runner are open, with one for each server there."""
         self.runners = {each for each in self.runners if each.socket.fileno() >= 0}
         return len(self.runners)
 

@@ -114,7 +114,7 @@ class ParkableConnection(ABC):
         )
 
     def _leave_if_idle(self) -> bool:
-        """Begin to leave the task if nothing has come since `park_if_idle`; return whether so."""
+        """Begin to leave the task if nothing came since `park_if_idle`; return whether it began."""
         if not self._may_park:
             return False
         assert isinstance(self._sink, ParkingSink), "only such a connection may park"

@@ -68,7 +68,7 @@ class Peers:
     async def look(self, peer: "Peer") -> PeerFacts:
         """Return the facts about a peer, read in a thread.
 
-        A thread, because a server can make its chain of parents long.
+        The thread is needed because a server can make its chain of parents long.
         """
         return await trio.to_thread.run_sync(
             self.facts, peer.pid, peer.has_ended, limiter=self._limiter

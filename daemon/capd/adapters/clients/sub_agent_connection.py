@@ -1,4 +1,4 @@
-"""A sub-agent's client: the connection of the conversation that started the agent."""
+"""The connection to a sub-agent's client: that of the conversation which started the sub-agent."""
 
 from capd.adapters.clients.client_connection import ClientConnection
 from capd.adapters.servers.callers import OnProgress

@@ -35,7 +35,7 @@ class AlreadyServedError(CapdError):
 
 
 class LockUnsupportedError(CapdError):
-    """The file system does not support locks, as some network file systems."""
+    """The file system, for example that of a network, does not support locks."""
 
 
 def make_private(folder: Path) -> None:

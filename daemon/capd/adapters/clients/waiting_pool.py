@@ -1,6 +1,7 @@
-"""The connections that were not accepted yet: limits their number and their time.
+"""Limits how many connections may wait to be let in, and for how long.
 
-Accepted connections are not in the pool, so a process that only connects cannot displace them.
+A connection waits until the daemon has accepted its hello or its first request. Then it leaves the
+pool, so a process that connects and says nothing displaces only others that wait.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Linux: which process holds the other end of a TCP connection on this machine.
 
 TCP has nothing like SO_PEERCRED. The kernel reports the user and the inode of the other end's
-socket (sock_diag, one exact question). The process with a descriptor of that inode is searched in
+socket (sock_diag, one exact question). The process that has this inode open is looked for in
 /proc, among the user's own processes.
 """
 

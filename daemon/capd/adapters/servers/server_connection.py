@@ -276,8 +276,8 @@ class ServerConnection:
     def begin(self, calls: Sequence[Pending], members: Sequence[Members]) -> int:
         """Write several calls at once without waiting; return how many were written.
 
-        Calls that were not written are unchanged. The caller must have told the clients before that
-        the calls may run. `members` are the params, one for each call.
+        Calls that were not written are unchanged. Before this, the caller must have told the
+        clients that the calls may run. `members` are the params, one for each call.
         """
         # A broken connection writes nothing.
         if self._why_dead:

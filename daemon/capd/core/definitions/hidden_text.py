@@ -1,4 +1,4 @@
-r"""Removes characters from definitions that a person does not see and a model may read.
+r"""Removes from definitions the characters that a person does not see and a model may read.
 
 These are removed, for these reasons:
 

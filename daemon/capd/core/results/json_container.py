@@ -1,9 +1,9 @@
 """Checks that bytes are exactly one JSON object or list, without parsing them.
 
 Parsing 200 MB would block the interpreter and build objects that nobody needs. This check skips
-strings and counts brackets. It does not prove that the bytes are valid JSON. But if they are, they
-are one object or list: they do not close it and add members to the message around it. The bytes
-are also checked to be UTF-8.
+strings and counts brackets. It does not prove that the bytes are valid JSON. But if they are valid,
+they are one object or list, and cannot close it early to add members to the message around it. The
+bytes are also checked to be UTF-8.
 """
 
 import codecs

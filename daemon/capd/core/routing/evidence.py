@@ -497,8 +497,8 @@ class EvidenceIndex:
     def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
         """Return which parts of a message may decide, given the unit vectors of all its parts.
 
-        Of a small catalog these are all. Of a large one they are the first part and those that are
-        nearest to any trigger.
+        With a small catalog these are all parts. With a large one they are the first part and those
+        that are nearest to any trigger.
         """
         if not self._rows.is_coarse or len(vectors) <= MOST_PARTS_OF_LARGE:
             return list(range(len(vectors)))

@@ -45,8 +45,8 @@ class Attempts:
     ) -> None:
         """Note a failure at `now`, and compute when the next attempt may be.
 
-        `served` is for how many seconds the server had served; None if it never was ready. `jitter`
-        is in [0, 1). `parks` says that no attempt makes sense until a person acts.
+        `served` is the number of seconds for which the server was ready; None if it never was.
+        `jitter` is in [0, 1). `parks` says that no attempt makes sense until a person acts.
         """
         if served is not None and served >= STEADY:
             self.failures = 0

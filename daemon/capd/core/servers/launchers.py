@@ -702,9 +702,9 @@ def _is_path(word: str) -> bool:
 
 
 def _is_relative_path(word: str) -> bool:
-    """Tell whether a word is a relative path, and so may lead into the project.
+    """Tell whether a word is a relative path, which may lead into the project.
 
-    An absolute path does not count: whoever wrote the definition chose it.
+    An absolute path names the same file in every project: the definition's author chose that file.
     """
     if not word or _URL.match(word):
         return False

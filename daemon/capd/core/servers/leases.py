@@ -72,8 +72,8 @@ class _Lease:
 class Leases(Generic[K]):
     """Every lease of the daemon.
 
-    `linger` is for how many seconds an instance without holders is kept. `now` is any monotonic
-    clock in seconds. Methods return effects, which the caller carries out.
+    `linger` is the number of seconds for which an instance without holders is kept. `now` is any
+    monotonic clock in seconds. Methods return effects, which the caller carries out.
     """
 
     linger: float

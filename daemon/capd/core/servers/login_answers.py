@@ -47,8 +47,8 @@ class Answer:
 def read_redirect(query: str, state: str) -> Answer | None:
     """Return the parameters in the query of a redirect; None if it has another `state`.
 
-    A parameter that occurs twice counts as missing, except for `iss`: a redirect that names two
-    authorization servers may be one of a login page that led on to another one's.
+    A parameter that occurs twice counts as missing. If `iss` does, it is empty and not None: the
+    redirect names two authorization servers, because one may have led on to the other's login page.
     """
     try:
         fields = parse_qs(query, max_num_fields=_MOST_FIELDS)

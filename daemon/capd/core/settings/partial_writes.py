@@ -49,10 +49,10 @@ class StabilityTimer:
         self._since = 0.0
 
     def wait(self, text: str | None, now: float, still_for: float = 0.0) -> float:
-        """Return for how many more seconds `text` must stay the same; 0 if it may be used.
+        """Return the seconds for which `text` still has to stay the same; 0 if it may be used.
 
-        `still_for` is how long it has been the same already, according to the disk; 0 if that is
-        not known.
+        `still_for` is the number of seconds for which it has been the same already, according to
+        the disk; 0 if that is not known.
         """
         if self._seen != (text,) or now < self._since:
             self._seen, self._since = (text,), now

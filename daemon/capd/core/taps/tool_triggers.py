@@ -1,7 +1,7 @@
 """Triggers of a capability that come from the tools of its servers.
 
-A definition with `triggers_from_tools = true` in its `config.toml` has few words of its own: `capd
-add` without `--trigger` and `capd import` write such definitions. The first tool list of each of
+A capability with `triggers_from_tools = true` in its `config.toml` has few words of its own: `capd
+add` without `--trigger` and `capd import` write this key. The first tool list of each of
 its servers becomes further triggers. Later lists change nothing: otherwise a server could choose
 new words for itself whenever it starts, and be switched on by messages that are not for it.
 

@@ -216,7 +216,11 @@ class _Look:
     def _expand(self, root: _Node, *, with_parts: bool) -> None:
         """Compute `expanded` of `root` and everything below it, children first.
 
-        Where a schema contains itself, it counts as one: a value has a finite number of parts.
+        With `with_parts`, a schema that contains itself through a part of the value counts as one
+        there: a value has finitely many parts, so its check ends.
+
+        Raises:
+            _OverError: it expands too far, or, without `with_parts`, it refers to itself.
         """
         todo = [root]
         while todo:

@@ -519,8 +519,8 @@ def _check_pkce(metadata: OAuthMetadata | None) -> None:
 def _check_issuer(spec: RemoteSpec, metadata: OAuthMetadata | None, last_issuer: str) -> None:
     """Keep a client that the definition names with the authorization server that knows it.
 
-    The server says where its authorization server is. If it could say another, that one would get
-    the client's secret.
+    The MCP server says where its authorization server is. If it could name another one after the
+    last login, the other one would get the client's secret.
 
     Raises:
         LoginFailedError: the last login was at another authorization server.
