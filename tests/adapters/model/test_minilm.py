@@ -19,6 +19,7 @@ from capd.adapters.model.minilm import (
     MAX_BATCH_TOKENS,
     MAX_TEXT_CHARACTERS,
     MODEL,
+    MOST_PADDING,
     VOCABULARY_PATH,
     MiniLM,
     ModelUnusableError,
@@ -137,7 +138,7 @@ def test_a_missing_vocabulary_is_refused(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(2, MODEL.max_tokens), max_size=100))
-def test_batches_hold_each_text_once_within_both_caps(lengths: list[int]) -> None:
+def test_batches_hold_each_text_once_within_the_limits(lengths: list[int]) -> None:
     made = list(batches(lengths))
 
     assert sorted(index for batch in made for index in batch) == list(range(len(lengths)))
@@ -145,6 +146,17 @@ def test_batches_hold_each_text_once_within_both_caps(lengths: list[int]) -> Non
     assert all(
         len(batch) * max(lengths[index] for index in batch) <= MAX_BATCH_TOKENS for batch in made
     )
+    assert all(
+        max(lengths[index] for index in batch)
+        <= MOST_PADDING * min(lengths[index] for index in batch) + 2
+        for batch in made
+    )
+
+
+def test_the_parts_of_a_long_message_are_hardly_padded() -> None:
+    made = list(batches([70, 24, 31, 12, 25, 30, 40]))
+
+    assert made == [[3], [1, 4, 5, 2], [6], [0]]
 
 
 def test_full_batches_are_not_cut_smaller_than_the_caps() -> None:
