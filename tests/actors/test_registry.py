@@ -11,6 +11,7 @@ from msgspec import Struct
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from capd.actors.registry import registry as registry_actor
 from capd.actors.registry.catalog_vectors import WARM_UP_AFTER
 from capd.core.routing.gates import fingerprint
 from capd.runtime.bus import AskLostError
@@ -343,6 +344,30 @@ async def test_a_list_that_is_broken_from_the_start_leaves_the_starter_tap(
 
 
 # What is kept
+
+
+LONG = (
+    "Yesterday was long, and the people upstairs were loud until well past midnight again. " * 2
+    + "alpha things please, as soon as you have a moment for them. "
+    + "Tomorrow will be better, or so my neighbour says, who has never been right so far. " * 2
+)
+
+
+@pytest.mark.parametrize("most_compared", [0, 1000])
+async def test_the_part_of_a_long_message_is_found_on_the_loop_and_in_a_thread(
+    autojump_clock: MockClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most_compared: int,
+) -> None:
+    monkeypatch.setattr(registry_actor, "MOST_COMPARED", most_compared)
+    async with running_world(tmp_path) as made:
+        await made.until_routing()
+
+        got = await routed(made, LONG)
+
+        assert (got.top[0].id, got.part) == (ALPHA, 3)
+        assert ALPHA in got.suggested
 
 
 async def test_decisions_are_kept_without_their_text(
