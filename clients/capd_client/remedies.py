@@ -1,6 +1,7 @@
 """How to repair each problem that the daemon reports.
 
-If the daemon knows a better remedy than this table, its text ends with it, after `; `.
+If the daemon knows a better remedy than this table has, it puts that remedy at the end of the
+problem's text, after `; `.
 """
 
 _BY_WORDS = (

@@ -392,7 +392,7 @@ class GrantParams(msgspec.Struct, frozen=True):
 
 
 class WhyParams(msgspec.Struct, frozen=True):
-    """Params of `why`."""
+    """Params of `why`: of which session to return the decisions, and how many."""
 
     session: str = ""
     """The key of a session; empty for all."""
@@ -410,7 +410,7 @@ class RoutingParams(msgspec.Struct, frozen=True):
 
 
 class DefinitionsParams(msgspec.Struct, frozen=True):
-    """Params of `definitions`."""
+    """Params of `definitions`: which changed tool definitions to return, and in what detail."""
 
     server: str = ""
     """A server's name; empty for all."""

@@ -1,7 +1,8 @@
 """A server's definition in some client's file, with its plain and its secret parts.
 
-Two definitions are the same server if everything is equal that affects its behaviour. Whether a
-value is written as a secret or as a reference makes no difference.
+Two definitions are the same server if they have the same `identity` and no `difference`: everything
+is equal that affects its behaviour. Whether a value is written as a secret or as a reference makes
+no difference.
 """
 
 import re
@@ -93,10 +94,11 @@ def shown(path: PurePath) -> str:
 
 
 def identity(server: Definition, *, is_versioned: bool = True) -> tuple[object, ...]:
-    """Return a tuple that is equal for two definitions of the same server.
+    """Return a tuple that the definitions of one server have in common.
 
-    It leaves out the values of variables, headers and secrets; `difference` compares those. Without
-    `is_versioned` it leaves out the version of a package as well.
+    Definitions with equal tuples may still differ in the values of variables, headers and secrets:
+    `difference` compares those. Without `is_versioned` the tuple leaves out the version of a
+    package as well.
     """
     return (
         _normal(server.line, is_versioned=is_versioned),

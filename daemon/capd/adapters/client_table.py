@@ -1,6 +1,6 @@
 """The table of clients: capd's own, merged key by key with the user's.
 
-An unusable line is reported and ignored.
+A client's table that is unusable is reported and ignored, and so is a file that cannot be read.
 """
 
 import functools
@@ -38,7 +38,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits], list[str]]:
-    """Return the table, and one line for each unusable part of the user's table."""
+    """Return the table, and a message for each unusable part of the user's file."""
     lines = dict(_shipped_lines())
     problems: list[str] = []
     set_by_user: set[str] = set()

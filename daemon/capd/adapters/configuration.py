@@ -47,7 +47,7 @@ class ServersTable(msgspec.Struct, frozen=True):
     """`[servers]`: the lifetime and the bounds of servers (docs/servers.md)."""
 
     linger: Seconds = 30.0
-    """Seconds for which an instance without leases is kept."""
+    """Seconds for which a server that no session uses any more is kept."""
     longest_call: Seconds = 0.0
     """Seconds after which a call is given up, whatever progress it reports; 0 for never."""
     definitions: Literal["notify", "quarantine"] = "notify"
@@ -141,7 +141,7 @@ class CurationTable(msgspec.Struct, frozen=True):
     new_per_turn: Annotated[int, msgspec.Meta(ge=0, le=24)] = 3
     """How many tools one turn may add to a list, or suggest."""
     scorer: Literal["hybrid", "keyword"] = "hybrid"
-    """`hybrid`: words and meaning. `keyword`: the published formula of words alone."""
+    """`hybrid`: words and meaning. `keyword`: an older rule, by words alone."""
 
 
 class RulesTable(msgspec.Struct, frozen=True):
@@ -207,7 +207,8 @@ class RoutingTable(msgspec.Struct, frozen=True):
     learn: bool = True
     """Whether what you switch on and off, and what is then called, moves later decisions."""
     scorer: Literal["evidence", "trigger_mean"] = "evidence"
-    """`trigger_mean` is the published rule with its published constants, and nothing else."""
+    """How messages are compared with capabilities. `trigger_mean` is an older, simpler rule
+    (docs/routing.md)."""
 
     @property
     def priors(self) -> tuple[str, ...]:

@@ -51,7 +51,10 @@ class ClientSkillReads:
             await self.needs(skill)
 
     async def known(self, project: str) -> Mapping[str, ClientSkill]:
-        """Return the user's and a project's skills by name; none if a folder does not answer."""
+        """Return the user's and a project's skills by name.
+
+        None at all are returned if reading the folders takes longer than `READ_PATIENCE`.
+        """
         if self._folders is None:
             return {}
         try:

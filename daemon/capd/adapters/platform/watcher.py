@@ -32,8 +32,8 @@ _LARGEST_READ = 1 << 22
 def marked(low: int, high: int, prefix: bytes) -> list[int]:
     """Return this user's processes that have one of the two marks.
 
-    These are a limit from `low` to `high`, and a variable whose value begins with `prefix`. Zombies
-    are left out, and so are this process and its parents.
+    One mark is a hard limit of file locks from `low` to `high`, the other a variable CAPD_INSTANCE
+    whose value begins with `prefix`. Zombies are left out, and so are this process and its parents.
     """
     own = posix.getuid()
     spared = _line_above(posix.getpid())

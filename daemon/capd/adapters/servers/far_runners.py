@@ -1,7 +1,8 @@
 """Runs servers on the far side of a bridge, over connections that its runner opens.
 
-    a runner's hello ──> idle ──an order──> `s` ──frames──> `x`, `g`, or the connection's end
-                          └──bridge ends──> closed
+    a runner's hello ──> idle ──an order──> it runs (`s`) ──frames──> exit code (`x`),
+                          │                                           nothing left (`g`),
+                          └──bridge ends──> closed                    or the connection's end
 
 A runner is the program of the bridge that starts servers there. The frames are those of
 `capd_client/bridge/runner.py`. The far side is not trusted. Frames from it are limited like the

@@ -43,7 +43,7 @@ _OLDEST_SAFE_PATH = (3, 11)
 
 
 class NoEmptyFolderError(CapdError):
-    """No folder could be made to start a launcher in."""
+    """An empty folder in which a launcher would run could not be created."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -450,11 +450,10 @@ class SessionView:
 
     @property
     def lists_in_turn(self) -> bool:
-        """Whether the first request of a turn lists the tools that its prompt hook switched on.
+        """Whether the first request of a turn surely lists what its prompt hook switched on.
 
-        It never does for a client that appends new tools, because such a client adds them after
-        the result of a tool: in twelve measured turns no first request had them
-        (docs/design/clients.md).
+        For a client that appends new tools this is false: it may add them only after the next
+        result of a tool, so it gets call cards (docs/design/clients.md, finding 1).
         """
         return self.lists_at_once(at_border=True) and not self.traits.appends
 

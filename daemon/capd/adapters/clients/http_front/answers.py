@@ -115,7 +115,10 @@ async def follow(answer: HttpAnswer, outbox: Outbox, place: StreamPosition, unti
 
 
 async def only(exchange: Exchange) -> bytes:
-    """Wait for the response to a request of capd's own; return it, or empty if none comes."""
+    """Wait for the response to a request that has no other lines, and return it.
+
+    Return empty bytes if none comes, or if it is large.
+    """
     line = await exchange.outbox.after(0, exchange.outbox.claim())
     return line[1] if line is not None and isinstance(line[1], bytes) else b""
 
