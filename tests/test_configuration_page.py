@@ -61,5 +61,5 @@ def test_the_schema_has_meanings_bounds_and_defaults() -> None:
         "minimum": 0,
         "maximum": 86400,
         "default": 30.0,
-        "description": "Seconds for which an instance without leases is kept.",
+        "description": "Seconds for which a server that no session uses any more is kept.",
     }
