@@ -97,6 +97,19 @@ def learnt(lessons: Sequence[Lessons], steps: int = STEPS) -> Projection:
     return Projection.from_bytes(projection.to_bytes(), dimensions)
 
 
+def shares(accepted: "Flags") -> "Numbers":
+    """Return how often to take each message; those that want nothing have `NONE_SHARE` together.
+
+    `accepted` has a row for each message, whose last value says whether it wants nothing.
+    """
+    is_none = accepted[:, -1]
+    share = np.where(
+        is_none, NONE_SHARE / max(1, is_none.sum()), (1 - NONE_SHARE) / max(1, (~is_none).sum())
+    )
+    normalised: Numbers = share / share.sum()
+    return normalised
+
+
 def _batch(lessons: Lessons, random: np.random.Generator, *, of_messages: bool) -> Batch:
     count = len(lessons.phrases)
     rows = [
@@ -104,13 +117,8 @@ def _batch(lessons: Lessons, random: np.random.Generator, *, of_messages: bool) 
     ]
     phrases = np.concatenate([each[some] for each, some in zip(lessons.phrases, rows, strict=True)])
     if of_messages:
-        is_none = lessons.accepted[:, -1]
-        share = np.where(
-            is_none,
-            NONE_SHARE / max(1, is_none.sum()),
-            (1 - NONE_SHARE) / max(1, (~is_none).sum()),
-        )
-        chosen = random.choice(len(share), MESSAGES, p=share / share.sum())
+        share = shares(lessons.accepted)
+        chosen = random.choice(len(share), MESSAGES, p=share)
         is_same = np.zeros((MESSAGES, count * PHRASES), bool)
         messages, accepted = lessons.messages[chosen], lessons.accepted[chosen]
     else:

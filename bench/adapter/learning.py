@@ -34,7 +34,7 @@ from bench.adapter.encoder import (
     Place,
     Texts,
 )
-from bench.routing_projection import NONE_SHARE, PENALTY
+from bench.routing_projection import PENALTY, shares
 from bench.routing_projection import RATE as HEAD_RATE
 from bench.routing_tuning import (
     FOLDS,
@@ -281,13 +281,8 @@ def _batch(lessons: Lessons, random: np.random.Generator, *, of_messages: bool) 
         [random.choice(rows, each, replace=len(rows) < each) for rows in lessons.phrases]
     )
     if of_messages:
-        is_none = lessons.accepted[:, -1]
-        share = np.where(
-            is_none,
-            NONE_SHARE / max(1, is_none.sum()),
-            (1 - NONE_SHARE) / max(1, (~is_none).sum()),
-        )
-        chosen = random.choice(len(share), MESSAGES, p=share / share.sum())
+        share = shares(lessons.accepted)
+        chosen = random.choice(len(share), MESSAGES, p=share)
         messages, accepted = lessons.messages[chosen], lessons.accepted[chosen]
         is_same = np.zeros((MESSAGES, len(phrases)), bool)
     else:

@@ -1,6 +1,7 @@
 """A routing decision by all rules together, on given scores."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -9,11 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capd.core.routing.deciding import Circumstances, Comparison, decided
-from capd.core.routing.gates import MINILM_INT8, Eligible, RoutingProfile, eligible
+from capd.core.routing.gates import (
+    MINILM_INT8,
+    Candidate,
+    Eligible,
+    RoutingProfile,
+    eligible,
+)
 from capd.core.routing.learning import NOTHING as NOTHING_LEARNT
 from capd.core.routing.learning import Learnt, replay
 from capd.core.routing.passages import Passages
 from capd.core.routing.phrases import ContainedTriggers, Phrases
+from capd.core.routing.scorers import TriggerMean
 from capd.core.routing.siblings import Siblings
 from capd_protos.types import (
     CapabilityId,
@@ -148,6 +156,21 @@ def test_only_parts_that_the_scorer_finds_promising_are_ranked() -> None:
     got, parts = decision_by_parts(scores, promising=[0, 2])
 
     assert (got.top[0], parts) == (Score(id_of("chat"), 0.8), [3, 3])
+
+
+def test_the_published_rule_compares_the_ends_of_a_long_message_alone() -> None:
+    ends, passage = np.array([1, 0], np.float32), np.array([0, 1], np.float32)
+    specs = [spec("chat"), spec("pods")]
+    scorer = TriggerMean(
+        [Candidate(id_of("chat"), ends[None]), Candidate(id_of("pods"), passage[None])], 1
+    )
+    compared = Comparison(scorer, Phrases(specs), Siblings(specs))
+    known = Circumstances(eligible(specs, "", ()))
+    profile = replace(PROFILE, scorer="trigger_mean")
+
+    got = decided(Passages("ends", ("ask",)), [0.9 * ends, passage], compared, profile, known)
+
+    assert (named(got), got.part) == (("activate", "chat", [], []), 0)
 
 
 LOCKED = [spec("chat", key="CHAT_TOKEN"), spec("pods")]

@@ -48,6 +48,12 @@ def test_a_long_message_is_compared_by_its_ends_and_by_each_sentence() -> None:
     assert [got.part(at) for at in (0, 2, 99)] == [got.ends, got.others[1], got.ends]
 
 
+def test_a_short_last_sentence_is_a_passage_of_its_own() -> None:
+    got = passages_of(f"{STORY} Thank you!").others
+
+    assert got == (*passages_of(STORY).others, "Thank you!")
+
+
 @pytest.mark.parametrize(
     ("text", "ends"),
     [
