@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The routing measurements on whole message sets (docs/design/routing.md): bench/routing.sh DATA VECTORS [PYTHON].
-# DATA is the folder of shared data, VECTORS a file that keeps vectors between runs.
+# The routing measurements on whole message sets (docs/design/routing.md): bench/routing.sh DATA VECTORS [PYTHON] [ENCODERS].
+# DATA is the folder of shared data, VECTORS a file that keeps vectors between runs, ENCODERS the folder of
+# `python -m bench.adapter`, for learning from use alone.
 set -euo pipefail
 data=$(realpath "$1") vectors=$(realpath "$2") python=${3:-python}
 routing=$data/routing
@@ -69,5 +70,5 @@ done
 # Near ties, missing keys and follow-ups; other languages; learning from use; time.
 "$python" -m bench.routing_cases "$data" "$vectors"
 "$python" -m bench.routing_languages "$vectors"
-"$python" -m bench.routing_learning "$data" "$vectors"
+"$python" -m bench.routing_learning "$data" "$vectors" ${4:+--encoders "$4"}
 "$python" -m bench.routing_latency "$vectors"

@@ -16,7 +16,7 @@ import msgspec
 from capd.adapters.routing_files import read_profile
 from capd.evaluation import datasets, route
 from capd.evaluation.datasets import Row, Selection
-from capd.evaluation.vectors import Vectorizer
+from capd.evaluation.vectors import vectorizer_for
 
 HERE = Path(__file__).parent
 OVERLAYS = HERE.parent / "taps/overlays"
@@ -107,7 +107,8 @@ def _line(name: str, came: Counter[str], order: tuple[str, ...]) -> str:
 
 def main() -> int:
     data, vectors = map(Path, sys.argv[1:3])
-    vectorizer, profile = Vectorizer(vectors), read_profile()
+    profile = read_profile()
+    vectorizer = vectorizer_for(profile, vectors)
     public = datasets.tap(data / "octomind-tap", overlays=[OVERLAYS / "octomind"])
     both = datasets.tap(
         HERE.parent / "taps/starter",

@@ -12,7 +12,7 @@ from pathlib import Path
 from capd.adapters.routing_files import read_profile
 from capd.evaluation import datasets, route
 from capd.evaluation.datasets import Selection
-from capd.evaluation.vectors import Vectorizer
+from capd.evaluation.vectors import vectorizer_for
 
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "bench/routing/languages.jsonl"
@@ -30,7 +30,8 @@ MEASURES = ("correct", "wrong", "found")
 def main() -> int:
     """Print a row of the table for each language."""
     capabilities = datasets.tap(ROOT / "taps/starter", overlays=[ROOT / "taps/overlays/starter"])
-    router = route.Router(capabilities, read_profile(), Vectorizer(Path(sys.argv[1])))
+    profile = read_profile()
+    router = route.Router(capabilities, profile, vectorizer_for(profile, Path(sys.argv[1])))
     values: dict[str, list[dict[str, bool]]] = defaultdict(list)
     for row in Selection().rows([ROWS]):
         values[row.set].append(route.Judged(row, router.decided(row)).values())

@@ -21,7 +21,7 @@ from capd.core.routing.passages import passages_of
 from capd.core.routing.scorers import texts_of
 from capd.evaluation import datasets
 from capd.evaluation.datasets import Selection
-from capd.evaluation.vectors import Vectorizer
+from capd.evaluation.vectors import vectorizer_for
 from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec
 
 ROOT = Path(__file__).parents[1]
@@ -43,14 +43,15 @@ def copies(count: int) -> list[CapabilitySpec]:
 
 
 def main() -> int:
-    vectorizer, profile = Vectorizer(Path(sys.argv[1])), read_profile()
+    profile = read_profile()
+    vectorizer = vectorizer_for(profile, Path(sys.argv[1]))
     files = [ROOT / f"bench/routing/{name}.jsonl" for name in ("starter", "fifth-starter")]
     messages = [passages_of(row.text) for row in Selection().rows(files)]
     kinds = {
         "short": [each for each in messages if not each.others],
         "long": [each for each in messages if each.others],
     }
-    model, random = vectorizer.model, np.random.default_rng(5)
+    random = np.random.default_rng(5)
     print("| capabilities | phrases | messages | p50 ms | p99 ms | without the model: p50 | p99 |")
     print("|---|---|---|---|---|---|---|")
     for count in (60, 1000):
@@ -70,7 +71,7 @@ def main() -> int:
             for at in range(MESSAGES):
                 message = some[at % len(some)]
                 started = time.perf_counter()
-                parts = list(model.embed(message.each))
+                parts = list(vectorizer.embed(message.each))
                 embedded = time.perf_counter()
                 deciding.decided(message, parts, compared, profile, known)
                 whole.append(time.perf_counter() - started)

@@ -7,7 +7,8 @@ simulated with several orders of the messages.
 
 The constants of `core/routing/learning.py` were chosen with the writers of `CHOSEN_WITH`
 (`--choose`); the tables report the others. DATA is the folder of shared data, VECTORS keeps vectors
-between runs. Nothing is random.
+between runs, and `--encoders` is the folder of `python -m bench.adapter`; without it the encoder is
+not changed. Nothing is random.
 """
 
 import argparse
@@ -15,23 +16,31 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bench.routing_tuning import Prepared, prepared, read_list, writer_fold
+from bench.routing_projection import learnt as learnt_projection
+from bench.routing_tuning import (
+    Encoders,
+    Fold,
+    divided,
+    lessons_for,
+    prepared,
+    projected,
+    read_list,
+    writer_fold,
+)
 
 from capd.adapters.routing_files import read_profile
 from capd.core.routing import learning
 from capd.core.routing.calibration import PENALTY, fitted, meaning, named
+from capd.core.routing.gates import RoutingProfile
 from capd.core.routing.learning import Learnt, after
 from capd.evaluation import datasets, route
 from capd.evaluation.datasets import Row, Selection
 from capd.evaluation.route import Judged, Ranked
 from capd.evaluation.vectors import Vectorizer
 from capd_protos.types import CapabilityId, Decision, RoutingAct, RoutingLabel
-
-if TYPE_CHECKING:
-    from capd.core.routing.calibration import Numbers
 
 HERE = Path(__file__).parent
 OVERLAYS = HERE.parent / "taps/overlays"
@@ -200,11 +209,12 @@ def worst(users: Sequence[User]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def users_of(data: Path, vectorizer: Vectorizer, *, is_choosing: bool) -> list[User]:
+def users_of(
+    data: Path, vectorizer: Vectorizer, encoders: Encoders, *, is_choosing: bool
+) -> list[User]:
     """Return the users for choosing the constants, or those for the report."""
     profile = read_profile()
-    file = HERE / "routing-tuning.toml"
-    sets = [prepared(spec, data, file.parent, vectorizer) for spec in read_list(file)]
+    without = _profiles(data, profile, vectorizer, encoders)
     taps = {
         "starter": datasets.tap(
             HERE.parent / "taps/starter",
@@ -218,11 +228,10 @@ def users_of(data: Path, vectorizer: Vectorizer, *, is_choosing: bool) -> list[U
     for writer in writers:
         if (writer in CHOSEN_WITH) is not is_choosing:
             continue
-        weights = _without(sets, writer_fold(writer))
-        # A projection would have to be learnt without this writer as well.
-        own = replace(profile, weights=named(weights), meaning=meaning(weights), projection=b"")
+        fold = Fold("writer", writer_fold(writer))
+        own = without(fold)
         for tap, capabilities in taps.items():
-            router = route.Router(capabilities, own, vectorizer)
+            router = route.Router(capabilities, own, encoders.without(fold))
             names = {str(each.id.name) for each in capabilities}
             messages = tuple(
                 Message(row, router, router.ranked(row))
@@ -252,12 +261,36 @@ def _mixed(number: int, text: str) -> bytes:
     return hashlib.sha256(f"{number} {text}".encode()).digest()
 
 
-def _without(sets: Sequence[Prepared], fold: int) -> "Numbers":
-    """Return weights fitted to all rows but those of one group of writers."""
-    parts = [
-        one.tuning.only(one.writers != fold) if one.has_writers else one.tuning for one in sets
-    ]
-    return fitted(parts, PENALTY)
+def _profiles(
+    data: Path, profile: RoutingProfile, vectorizer: Vectorizer, encoders: Encoders
+) -> Callable[[Fold], RoutingProfile]:
+    """Return a function that returns `profile`, fitted to all rows but those of a group of writers.
+
+    The thresholds stay.
+    """
+    file = HERE / "routing-tuning.toml"
+    every = [prepared(spec, data, file.parent, vectorizer) for spec in read_list(file)]
+    sets, choosing = divided(
+        [one for one in every if not one.spec.least_correct], encoders, PENALTY
+    )
+    evidence = projected(sets, "writer", encoders, choosing)
+
+    @cache
+    def without(fold: Fold) -> RoutingProfile:
+        parts = [
+            found.only(one.writers != fold.number) if one.has_writers else found
+            for one, found in zip(sets, evidence, strict=True)
+        ]
+        weights = fitted(parts, PENALTY)
+        projection = learnt_projection(lessons_for(sets, fold, encoders.without(fold)))
+        return replace(
+            profile,
+            weights=named(weights, has_projection=True),
+            meaning=meaning(weights, has_projection=True),
+            projection=projection.to_bytes(),
+        )
+
+    return without
 
 
 def table(users: Sequence[User], acts: Acts, name: str) -> None:
@@ -274,9 +307,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.routing_learning", description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("vectors", type=Path)
+    parser.add_argument("--encoders", type=Path, help="the folder of `bench.adapter`")
     parser.add_argument("--choose", action="store_true")
     options = parser.parse_args()
-    users = users_of(options.data, Vectorizer(options.vectors), is_choosing=options.choose)
+    vectorizer = Vectorizer(options.vectors)
+    encoders = Encoders(options.encoders, vectorizer)
+    users = users_of(options.data, vectorizer, encoders, is_choosing=options.choose)
     print("| tap | who | after | correct / wrong / false / found |")
     print("|---|---|---|---|")
     for name, acts in (

@@ -16,7 +16,7 @@ from capd.core.routing.priors import shifted, spoken_for
 from capd.core.routing.scorers import scorer, texts_of
 from capd.evaluation import datasets
 from capd.evaluation.datasets import part_of
-from capd.evaluation.vectors import Vectorizer
+from capd.evaluation.vectors import vectorizer_for
 from capd_protos.types import CapabilityId, Score
 
 HERE = Path(__file__).parent
@@ -38,7 +38,8 @@ def main() -> None:
     capabilities = datasets.tap(
         data / "octomind-tap", overlays=[HERE.parent / "taps/overlays/octomind"]
     )
-    vectorizer, profile = Vectorizer(vectors), read_profile()
+    profile = read_profile()
+    vectorizer = vectorizer_for(profile, vectors)
     background = background_messages()
     known = vectorizer.of([t for c in capabilities for t in texts_of(c)] + list(background))
     made = scorer(profile, capabilities, known, background)

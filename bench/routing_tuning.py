@@ -1,7 +1,7 @@
 """From labelled sets to a routing profile: `python -m bench.routing_tuning`.
 
     python -m bench.routing_tuning --sets bench/routing-tuning.toml --root ../shared/data \
-        --out daemon/capd/adapters/model/routing_profile.json --vectors FILE
+        --out daemon/capd/adapters/model/routing_profile.json --vectors FILE --encoders FOLDER
 
 A list of sets (TOML, `[[sets]]`) names catalogues and rows. Weights are fitted to all of them
 together; the bars are chosen on predictions for rows that the fit did not see. A row's fold
@@ -10,9 +10,11 @@ where nothing is wanted. Rows under `fitted_only` are in every fit and judge not
 figures are given for folds that hold out whole writers. A row that follows another message is left
 out: it is judged together with that.
 
-The projection (`bench/routing_projection.py`) is learnt first, from the sets with `teaches`. Of
-each row, the weights see what a projection says that was learnt without the row's fold: else they
-would trust it too much. The one that ships is learnt from all rows. Two runs write the same.
+The encoder's changes (`python -m bench.adapter`) and the projection
+(`bench/routing_projection.py`) are learnt first, from the sets with `teaches`. Of each row, the
+weights see what an encoder and a projection say that were learnt without the row's fold: else they
+would trust them too much. Those that ship are learnt from all rows. With the same encoders, two
+runs write the same.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -107,11 +109,31 @@ class SetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of a set that is neither fitted to nor held out: the least *correct* that the thresholds must
     leave. 0 for every other set."""
     teaches: bool = False
-    """Whether the projection is learnt from its phrases and from the rows that judge."""
+    """Whether the encoder and the projection learn from its phrases and the rows that judge."""
 
 
 class _SetList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sets: tuple[SetSpec, ...]
+
+
+class Fold(NamedTuple):
+    """The rows that are left out, to be judged: `writer0` to `writer6`, `label0` to `label4`."""
+
+    kind: Literal["writer", "label"]
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.number}"
+
+    def holds_out(self, capability: str) -> bool:
+        """Say whether a capability is held out, with all its phrases."""
+        return self.kind == "label" and label_fold(capability) == self.number
+
+
+def all_folds() -> list[Fold]:
+    """Return every fold."""
+    writers = [Fold("writer", number) for number in range(WRITER_FOLDS)]
+    return [*writers, *(Fold("label", number) for number in range(FOLDS))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +143,8 @@ class Prepared:
     spec: SetSpec
     capabilities: tuple[CapabilitySpec, ...]
     rows: tuple[Row, ...]
+    compared: tuple[str, ...]
+    """The part of each row that is compared."""
     tuning: TuningSet
     folds: "npt.NDArray[np.intp]"
     """By label."""
@@ -133,6 +157,58 @@ class Prepared:
         """Return which rows are judged."""
         flags: Flags = self.folds != UNJUDGED
         return flags
+
+    def by(self, kind: Literal["writer", "label"]) -> "npt.NDArray[np.intp]":
+        """Return the fold of each row, of one kind."""
+        return self.folds if kind == "label" else self.writers
+
+
+@dataclass(frozen=True, slots=True)
+class Teaching:
+    """A catalog and its labelled messages, as texts."""
+
+    phrases: tuple[tuple[str, ...], ...]
+    """Of each capability; its description where it has none."""
+    messages: tuple[str, ...]
+    accepted: "Flags"
+    """Messages x (capabilities + none): which answers are right."""
+    is_learnt: "Flags"
+    """Which capabilities are learnt from; the others are held out."""
+
+
+class Encoders:
+    """The vectors by the encoder of each fold: of `python -m bench.adapter`, or unchanged."""
+
+    def __init__(self, folder: Path | None, plain: Vectorizer) -> None:
+        """Create it. `folder` has what that wrote; None if the encoder is not changed."""
+        self._folder = folder
+        self._plain = plain
+        self._opened: tuple[str, Vectorizer] = ("", plain)
+
+    @property
+    def adapter(self) -> bytes:
+        """The changes that ship; empty for none."""
+        return b"" if self._folder is None else adapter_file(self._folder, None).read_bytes()
+
+    def without(self, fold: Fold | None) -> Vectorizer:
+        """Return the vectors by the encoder that was learnt without `fold`.
+
+        Raises:
+            OSError: it was not learnt.
+        """
+        if self._folder is None:
+            return self._plain
+        file = adapter_file(self._folder, fold)
+        if self._opened[0] != str(file):
+            # One at a time: each has the vectors of all texts.
+            opened = Vectorizer(file.with_suffix(".vectors"), adapter=file.read_bytes())
+            self._opened = (str(file), opened)
+        return self._opened[1]
+
+
+def adapter_file(folder: Path, fold: Fold | None) -> Path:
+    """Return the file of the encoder that was learnt without `fold`."""
+    return folder / f"{fold or 'all'}.bin"
 
 
 class TunedSet(msgspec.Struct, frozen=True):
@@ -197,16 +273,40 @@ def prepared(spec: SetSpec, root: Path, beside: Path, vectorizer: Vectorizer) ->
     rows = without_near_copies(rows, capabilities, vectorizer, spec.skip_near_copies)
     files = [place(each) for each in spec.fitted_only]
     more = [row for row in Selection().rows(files) if _message(row)]
-    tuning = tuning_set(capabilities, [*rows, *more], vectorizer, spec.importance)
+    tuning, compared = tuning_set(capabilities, [*rows, *more], vectorizer, spec.importance)
     unjudged = np.full(len(more), UNJUDGED, np.intp)
     return Prepared(
         spec,
         tuple(capabilities),
         (*rows, *more),
+        compared,
         tuning,
         np.concatenate([_folds(rows), unjudged]),
         np.concatenate([_writer_folds(rows), unjudged]),
         _have_writers(rows),
+    )
+
+
+def teaching(one: Prepared, fold: Fold | None) -> Teaching:
+    """Return what a set teaches that is used for rows of `fold`; None leaves nothing out.
+
+    Rows under `fitted_only` teach nothing. With a fold of labels, neither the phrases nor the
+    messages of its capabilities teach.
+    """
+    names = [str(each.id.name) for each in one.capabilities]
+    is_learnt = np.array([fold is None or not fold.holds_out(name) for name in names])
+    accepted = one.tuning.accepted
+    is_taught = one.judged & ~accepted[:, :-1][:, ~is_learnt].any(axis=1)
+    if fold is not None:
+        is_taught &= one.by(fold.kind) != fold.number
+    return Teaching(
+        tuple(
+            tuple(dict.fromkeys(each.triggers or (each.description,)))
+            for each in described_all(one.capabilities, {})
+        ),
+        tuple(text for text, counts in zip(one.compared, is_taught, strict=True) if counts),
+        accepted[is_taught],
+        is_learnt,
     )
 
 
@@ -218,11 +318,11 @@ def tuning_set(
     *,
     projection: Projection | None = None,
     choosing: "Numbers | None" = None,
-) -> TuningSet:
-    """Return the evidence of each row.
+) -> tuple[TuningSet, tuple[str, ...]]:
+    """Return the evidence of each row, and the part of it that is compared.
 
-    Of a long message, that of the part which decides by the weights `choosing`, as in the daemon;
-    without them, that of its ends.
+    Of a long message, that is the part which decides by the weights `choosing`, as in the daemon;
+    without them, its ends.
     """
     background = background_messages()
     texts = [text for each in capabilities for text in texts_of(each)]
@@ -234,26 +334,27 @@ def tuning_set(
         projection=projection,
     )
 
-    def decisive(parts: Sequence[str]) -> "tuple[Numbers, Numbers]":
+    def decisive(parts: Sequence[str]) -> "tuple[Numbers, Numbers, str]":
         found = [index.found(text, vectors[text], len(parts)) for text in parts]
         rows = [
-            (each.capabilities, np.concatenate([each.none, vectors[text].astype(np.float64)]))
+            (each.capabilities, np.concatenate([each.none, vectors[text].astype(np.float64)]), text)
             for each, text in zip(found, parts, strict=True)
         ]
         if choosing is None or len(rows) == 1:
             return rows[0]
-        highest = [_highest(capabilities, none, choosing) for capabilities, none in rows]
+        highest = [_highest(capabilities, none, choosing) for capabilities, none, _ in rows]
         return rows[highest.index(max(highest))]
 
     found = [decisive(parts) for parts in messages]
     names = [id_.name for id_ in index.ids]
     accepted = np.array([[*(name in row.right for name in names), not row.right] for row in rows])
-    return TuningSet(
-        np.stack([capabilities for capabilities, _ in found]),
-        np.stack([none for _, none in found]),
+    tuning = TuningSet(
+        np.stack([capabilities for capabilities, _, _ in found]),
+        np.stack([none for _, none, _ in found]),
         accepted,
         importance,
     )
+    return tuning, tuple(text for _, _, text in found)
 
 
 def _highest(capabilities: "Numbers", none: "Numbers", weights: "Numbers") -> float:
@@ -264,21 +365,24 @@ def _highest(capabilities: "Numbers", none: "Numbers", weights: "Numbers") -> fl
 
 def projected(
     sets: Sequence[Prepared],
-    folds: "Sequence[npt.NDArray[np.intp]]",
-    vectorizer: Vectorizer,
+    kind: Literal["writer", "label"],
+    encoders: Encoders,
     choosing: "Numbers | None" = None,
 ) -> list[TuningSet]:
-    """Return the evidence of each row, by a projection that was learnt without the row's fold."""
+    """Return the evidence of each row, by what was learnt without the row's fold."""
     found: list[TuningSet | None] = [None for _ in sets]
-    for fold in sorted({int(each) for some in folds for each in some} - {UNJUDGED}):
-        projection = learnt(_lessons(sets, folds, fold, vectorizer))
+    folds = [one.by(kind) for one in sets]
+    for number in sorted({int(each) for some in folds for each in some} - {UNJUDGED}):
+        fold = Fold(kind, number)
+        vectorizer = encoders.without(fold)
+        projection = learnt(lessons_for(sets, fold, vectorizer))
         for at, (one, some) in enumerate(zip(sets, folds, strict=True)):
             # Rows that judge nothing teach nothing either: any of the projections will do.
-            mine = (some == fold) | ((some == UNJUDGED) & (fold == 0))
+            mine = (some == number) | ((some == UNJUDGED) & (number == 0))
             if not mine.any():
                 continue
             rows = [row for row, is_mine in zip(one.rows, mine, strict=True) if is_mine]
-            part = tuning_set(
+            part, _ = tuning_set(
                 one.capabilities, rows, vectorizer, projection=projection, choosing=choosing
             )
             into = found[at] or _empty(part, one.tuning)
@@ -298,62 +402,54 @@ def _empty(part: TuningSet, whole: TuningSet) -> TuningSet:
     )
 
 
-def _lessons(
-    sets: Sequence[Prepared],
-    folds: "Sequence[npt.NDArray[np.intp]]",
-    fold: int,
-    vectorizer: Vectorizer,
+def lessons_for(
+    sets: Sequence[Prepared], fold: Fold | None, vectorizer: Vectorizer
 ) -> list[Lessons]:
-    """Return what teaches a projection that is used for rows of `fold`; -1 leaves nothing out."""
+    """Return what teaches a projection that is used for rows of `fold`; None leaves nothing out."""
     lessons = []
-    for one, some in zip(sets, folds, strict=True):
+    for one in sets:
         if not one.spec.teaches:
             continue
-        names = [str(each.id.name) for each in one.capabilities]
-        of_labels = some is one.folds
-        is_learnt = np.array([not of_labels or label_fold(name) != fold for name in names])
-        accepted = one.tuning.accepted
-        held_out = accepted[:, :-1][:, ~is_learnt].any(axis=1)
-        taught = (some != fold) & (some != UNJUDGED) & ~held_out
-        phrases = [
-            dict.fromkeys(each.triggers or (each.description,))
-            for each in described_all(one.capabilities, {})
-        ]
+        taught = teaching(one, fold)
         lessons.append(
             Lessons(
-                tuple(vectorizer.stacked(list(each)).astype(np.float64) for each in phrases),
-                one.tuning.none[taught, -MODEL.dimensions :],
-                accepted[taught],
-                is_learnt,
+                tuple(vectorizer.stacked(each).astype(np.float64) for each in taught.phrases),
+                vectorizer.stacked(taught.messages).astype(np.float64),
+                taught.accepted,
+                taught.is_learnt,
             )
         )
     return lessons
 
 
 def tuned(
-    sets: Sequence[Prepared], vectorizer: Vectorizer | None = None, penalty: float = PENALTY
+    sets: Sequence[Prepared], encoders: Encoders | None = None, penalty: float = PENALTY
 ) -> Tuned:
-    """Return the profile that fits `sets` best."""
+    """Return the profile that fits `sets` best; without `encoders` it has no projection."""
     guards = [one for one in sets if one.spec.least_correct]
     sets = [one for one in sets if not one.spec.least_correct]
     by_label, by_group = [one.folds for one in sets], [one.writers for one in sets]
     plain = [one.tuning for one in sets]
     projection = choosing = None
     of_labels, of_writers = plain, plain
-    if vectorizer is not None and any(one.spec.teaches for one in sets):
-        sets, choosing = _divided(sets, vectorizer, penalty)
-        projection = learnt(_lessons(sets, by_group, UNJUDGED - 1, vectorizer))
-        of_labels = projected(sets, by_label, vectorizer, choosing)
-        of_writers = projected(sets, by_group, vectorizer, choosing)
+    if encoders is not None and any(one.spec.teaches for one in sets):
+        sets, choosing = divided(sets, encoders, penalty)
+        of_labels = projected(sets, "label", encoders, choosing)
+        of_writers = projected(sets, "writer", encoders, choosing)
+        projection = learnt(lessons_for(sets, None, encoders.without(None)))
     weights = fitted(_fitted_to(of_writers), penalty)
     unseen = _unseen(of_labels, by_label, penalty, weights)
     by_writer = _unseen(of_writers, by_group, penalty, weights)
     kept: list[tuple[Prepared, TuningSet, Numbers]] = []
     for one in guards:
         whole = one.tuning
-        if vectorizer is not None:
-            whole = tuning_set(
-                one.capabilities, one.rows, vectorizer, projection=projection, choosing=choosing
+        if encoders is not None:
+            whole, _ = tuning_set(
+                one.capabilities,
+                one.rows,
+                encoders.without(None),
+                projection=projection,
+                choosing=choosing,
             )
         kept.append((one, whole, probabilities(whole, weights)))
     bars = _bars(sets, unseen, kept)
@@ -367,6 +463,7 @@ def tuned(
         weights=named(weights, has_projection=projection is not None),
         meaning=meaning(weights, has_projection=projection is not None),
         projection=b"" if projection is None else projection.to_bytes(),
+        adapter=_digest(b"" if encoders is None else encoders.adapter),
         suggest_at=_suggest_at(sets, unseen, bars),
         suggest_each=SUGGEST_EACH,
         lowest_hit=LOWEST_HIT,
@@ -388,27 +485,27 @@ def tuned(
     )
 
 
-def _divided(
-    sets: Sequence[Prepared], vectorizer: Vectorizer, penalty: float
+def divided(
+    sets: Sequence[Prepared], encoders: Encoders, penalty: float
 ) -> "tuple[list[Prepared], Numbers]":
     """Return the sets with the decisive part of each long message, and the weights that chose it.
 
     These weights, and the projection that they go with, are fitted to the ends of long messages.
     """
-    by_group = [one.writers for one in sets]
-    projection = learnt(_lessons(sets, by_group, UNJUDGED - 1, vectorizer))
-    choosing = fitted(_fitted_to(projected(sets, by_group, vectorizer)), penalty)
-    divided = []
+    choosing = fitted(_fitted_to(projected(sets, "writer", encoders)), penalty)
+    vectorizer = encoders.without(None)
+    projection = learnt(lessons_for(sets, None, vectorizer))
+    changed = []
     for one in sets:
-        whole = tuning_set(
+        _, compared = tuning_set(
             one.capabilities, one.rows, vectorizer, projection=projection, choosing=choosing
         )
-        # The evidence without a projection: of it, only the vectors of messages are used.
-        none = np.concatenate(
-            [one.tuning.none[:, : -MODEL.dimensions], whole.none[:, -MODEL.dimensions :]], axis=1
-        )
-        divided.append(replace(one, tuning=replace(one.tuning, none=none)))
-    return divided, choosing
+        changed.append(replace(one, compared=compared))
+    return changed, choosing
+
+
+def _digest(adapter: bytes) -> str:
+    return hashlib.sha256(adapter).hexdigest() if adapter else ""
 
 
 def _fitted_to(sets: Iterable[TuningSet]) -> list[TuningSet]:
@@ -570,9 +667,13 @@ def _message(row: Row) -> Passages | None:
     return None if isinstance(compared, Decision) else compared
 
 
+def parts_of(row: Row) -> tuple[str, ...]:
+    """Return the parts of a message: its ends, and the passages of a long one."""
+    return (_message(row) or Passages("")).each
+
+
 def _parts(row: Row, *, is_divided: bool) -> tuple[str, ...]:
-    message = _message(row) or Passages("")
-    return message.each if is_divided else (message.ends,)
+    return parts_of(row) if is_divided else parts_of(row)[:1]
 
 
 def _folds(rows: Sequence[Row]) -> "npt.NDArray[np.intp]":
@@ -607,6 +708,7 @@ def main() -> int:
     parser.add_argument("--root", type=Path, required=True, help="what paths are relative to")
     parser.add_argument("--out", type=Path, required=True, help="the profile's file")
     parser.add_argument("--vectors", type=Path, help="a file that keeps vectors between runs")
+    parser.add_argument("--encoders", type=Path, help="the folder of `bench.adapter`")
     parser.add_argument("--json", action="store_true", dest="as_json")
     options = parser.parse_args()
     try:
@@ -615,7 +717,7 @@ def main() -> int:
             prepared(spec, options.root, options.sets.parent, vectorizer)
             for spec in read_list(options.sets)
         ]
-        result = tuned(sets, vectorizer)
+        result = tuned(sets, Encoders(options.encoders, vectorizer))
         options.out.write_bytes(profile_text(result.profile))
     except (CapdError, OSError) as error:
         sys.stderr.write(f"{error}\n")

@@ -18,7 +18,7 @@ from capd.core.routing import gates
 from capd.core.routing.scorers import scorer, texts_of
 from capd.evaluation import datasets
 from capd.evaluation.datasets import Row
-from capd.evaluation.vectors import Vectorizer
+from capd.evaluation.vectors import Vectorizer, vectorizer_for
 from capd_protos.types import Score
 
 HERE = Path(__file__).parent
@@ -47,10 +47,11 @@ def main() -> None:
     capabilities = datasets.tap(
         data / "octomind-tap", overlays=[HERE.parent / "taps/overlays/octomind"]
     )
-    vectorizer = Vectorizer(vectors)
+    profile = read_profile()
+    vectorizer = vectorizer_for(profile, vectors)
     background = background_messages()
     known = vectorizer.of([t for c in capabilities for t in texts_of(c)] + list(background))
-    made = scorer(read_profile(), capabilities, known, background)
+    made = scorer(profile, capabilities, known, background)
     among = frozenset(c.id for c in capabilities)
 
     def ranked(text: str, mixed: "Vectors") -> list[Score]:

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from capd import check
-from capd.adapters.model.minilm import MODEL
+from capd.adapters.model.minilm import ROUTING
 from capd.adapters.tap_files import TapPlace, read_tap
 from capd.adapters.tool_lists import ToolLists
 from capd.core.servers.identity import server_identity
@@ -324,10 +324,10 @@ def test_vectors_that_the_model_does_not_agree_with_are_an_error(
 ) -> None:
     folder = tap(tmp_path)
     texts = phrases(read_tap(TapPlace(TapName("tap"), folder)))
-    row = np.zeros(MODEL.dimensions, np.float32)
+    row = np.zeros(ROUTING.dimensions, np.float32)
     row[0] = 1
     lies = dict.fromkeys(texts[:-1], row)
-    (folder / VECTORS).write_bytes(written_vectors(lies, MODEL.key, MODEL.dimensions))
+    (folder / VECTORS).write_bytes(written_vectors(lies, ROUTING.key, ROUTING.dimensions))
 
     code = check.main([str(folder)], tmp_path)
 

@@ -13,9 +13,8 @@ ascending order of their length. `Packed` knows where each text begins.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnx  # pyright: ignore[reportMissingImports]
@@ -23,6 +22,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from onnx import numpy_helper  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from capd.adapters.model import low_rank
 from capd.adapters.model.minilm import (
     MODEL,
     WORD_TABLE,
@@ -45,84 +45,54 @@ torch.set_num_threads(1)
 DIMENSIONS = MODEL.dimensions
 HEADS = 12
 LAYERS = 6
-FIRST = 3
-"""The first layer that may change."""
+FIRST = low_rank.CHANGED_LAYERS[0]
+"""The first layer that changes."""
 _EPSILON = 1e-12
 """Of each layer normalisation, as in the model's configuration."""
 _TOKENS_AT_ONCE = 4096
 
-Part = Literal["query", "key", "value", "attention_output", "intermediate", "output"]
-"""A linear map of a layer."""
-Place = tuple[int, Part]
-"""A layer, counted from 0, and one of its linear maps."""
+Place = tuple[int, str]
+"""A layer, counted from 0, and one of its linear maps (`_PARTS`)."""
 Changes = Mapping[Place, tuple[torch.Tensor, torch.Tensor]]
 """`down` [in, rank] and `up` [rank, out] of each map that changes."""
 
-_PARTS: dict[Part, str] = {
-    "query": "attention.self.query",
-    "key": "attention.self.key",
-    "value": "attention.self.value",
-    "attention_output": "attention.output.dense",
-    "intermediate": "intermediate.dense",
-    "output": "output.dense",
-}
+_PARTS = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+)
+"""The linear maps of a layer."""
 
 
 class AdapterError(CapdError):
     """An adapter or a model file cannot be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    """What was learnt, in the precision in which it goes into the graph."""
+def adapter_bytes(changes: Changes) -> bytes:
+    """Return the content of an adapter's file (`capd.adapters.model.low_rank`)."""
+    return b"".join(
+        half.detach().numpy().astype("<f2").tobytes()
+        for layer, part, *_ in low_rank.changed_maps()
+        for half in changes[layer, part]
+    )
 
-    changes: "dict[Place, tuple[Halves, Halves]]"
-    """`down` [in, rank] and `up` [rank, out] of each map that changes."""
-    none: "Floats"
-    """[384]: the direction whose product with a message's vector speaks for "none". The graph has
-    no use for it. It gives the evidence `learnt_none`, as a projection's direction does."""
-    fold: str
-    """The fold that was left out; empty if everything was learnt from."""
 
-    def save(self, file: Path) -> None:
-        """Write the adapter as npz. The same adapter gives the same bytes."""
-        arrays: dict[str, npt.NDArray[np.generic]] = {
-            "model": np.array(MODEL.sha256),
-            "fold": np.array(self.fold),
-            "none": self.none,
-        }
-        for (layer, part), (down, up) in self.changes.items():
-            arrays[f"{layer}.{part}.down"], arrays[f"{layer}.{part}.up"] = down, up
-        with file.open("wb") as opened:
-            np.savez(opened, allow_pickle=False, **arrays)
+def changes_of(adapter: bytes) -> Changes:
+    """Return the changes in the content of an adapter's file, as float32."""
+    return {
+        (each.layer, each.part): (
+            _tensor(each.down).reshape(-1, low_rank.RANK),
+            _tensor(each.up).reshape(low_rank.RANK, -1),
+        )
+        for each in low_rank.changes_in(adapter)
+    }
 
-    @classmethod
-    def load(cls, file: Path) -> "Adapter":
-        """Read what `save` wrote.
 
-        Raises:
-            AdapterError: it is no adapter, or one of another model file.
-        """
-        try:
-            with np.load(file) as arrays:
-                if str(arrays["model"]) != MODEL.sha256:
-                    raise AdapterError(f"{file} changes another model file than {MODEL.revision}")
-                changes: dict[Place, tuple[Halves, Halves]] = {
-                    (layer, part): (arrays[f"{layer}.{part}.down"], arrays[f"{layer}.{part}.up"])
-                    for layer in range(LAYERS)
-                    for part in _PARTS
-                    if f"{layer}.{part}.down" in arrays
-                }
-                return cls(changes, arrays["none"], str(arrays["fold"]))
-        except (OSError, KeyError, ValueError) as error:
-            raise AdapterError(f"{file} is not an adapter: {error}") from None
-
-    def tensors(self) -> Changes:
-        """Return the changes as float32 tensors."""
-        return {
-            place: (torch.from_numpy(down).float(), torch.from_numpy(up).float())
-            for place, (down, up) in self.changes.items()
-        }
+def _tensor(numbers: bytes) -> torch.Tensor:
+    return torch.from_numpy(np.frombuffer(numbers, "<f2").astype(np.float32))
 
 
 def pinned_model() -> bytes:
@@ -147,8 +117,8 @@ def linear_maps(graph: "onnx.GraphProto") -> "dict[Place, onnx.NodeProto]":
     added_in = {name: node for node in graph.node if node.op_type == "Add" for name in node.input}
     found = {}
     for layer in range(LAYERS):
-        for part, name in _PARTS.items():
-            bias = _name(layer, f"{name}.bias")
+        for part in _PARTS:
+            bias = _name(layer, f"{part}.bias")
             [product] = [each for each in added_in[bias].input if each != bias]
             found[layer, part] = made_by[product]
     return found
@@ -250,7 +220,7 @@ class Encoder:
         self._linear = {}
         for (layer, part), node in linear_maps(graph).items():
             matrix = values.tensor(node.input[1]).T.contiguous()
-            bias = values.tensor(_name(layer, f"{_PARTS[part]}.bias"))
+            bias = values.tensor(_name(layer, f"{part}.bias"))
             self._linear[layer, part] = (matrix.to(precision), bias.to(precision))
         self._norms = {
             (layer, name): tuple(
@@ -277,7 +247,7 @@ class Encoder:
     def _layer(
         self, layer: int, hidden: torch.Tensor, packed: Packed, changes: Changes
     ) -> torch.Tensor:
-        def linear(part: Part, given: torch.Tensor) -> torch.Tensor:
+        def linear(part: str, given: torch.Tensor) -> torch.Tensor:
             made = functional.linear(given, *self._linear[layer, part])
             if (layer, part) in changes:
                 down, up = (each.to(self._precision) for each in changes[layer, part])
@@ -289,11 +259,13 @@ class Encoder:
 
         hidden = hidden.to(self._precision)
         attended = packed.attended(
-            linear("query", hidden), linear("key", hidden), linear("value", hidden)
+            linear("attention.self.query", hidden),
+            linear("attention.self.key", hidden),
+            linear("attention.self.value", hidden),
         )
-        hidden = normalised("attention.output", hidden + linear("attention_output", attended))
-        inner = functional.gelu(linear("intermediate", hidden))
-        return normalised("output", hidden + linear("output", inner))
+        hidden = normalised("attention.output", hidden + linear("attention.output.dense", attended))
+        inner = functional.gelu(linear("intermediate.dense", hidden))
+        return normalised("output", hidden + linear("output.dense", inner))
 
 
 class _Values:

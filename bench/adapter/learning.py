@@ -6,8 +6,8 @@ decision: a softmax over capabilities (the log-mean-exp of the cosines with thei
 "none". A phrase that is taken as a message is not compared with itself. Besides the changes, a
 direction for "none", its bias and two factors are learnt.
 
-A long message teaches by its ends alone (`Passages.ends`). In the daemon, the part that decides is
-chosen by weights, and weights are fitted after the vectors are known.
+In the daemon, the part of a long message that decides is chosen by weights. These are fitted after
+the vectors are known, so here another rule chooses the passage that teaches (`lessons_of`).
 
 Which maps, how many layers and which rank was chosen on two folds. Three layers are better than
 one or two, and the maps of the inner layer help beside `query` and `value`. Ranks of 4, 8 and 16
@@ -17,54 +17,31 @@ Samples and the start come from seeded generators and torch has one thread, so t
 machine learn the same bytes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
-from bench.adapter.encoder import (
-    DIMENSIONS,
-    FIRST,
-    LAYERS,
-    Adapter,
-    AdapterError,
-    Encoder,
-    Part,
-    Place,
-    Texts,
-)
+from bench.adapter.encoder import DIMENSIONS, AdapterError, Encoder, Place, Texts, adapter_bytes
 from bench.routing_projection import PENALTY, shares
 from bench.routing_projection import RATE as HEAD_RATE
-from bench.routing_tuning import (
-    FOLDS,
-    WRITER_FOLDS,
-    Prepared,
-    _message,
-    label_fold,
-)
+from bench.routing_tuning import Fold, Prepared, all_folds, parts_of, teaching
 
+from capd.adapters.model import low_rank
+from capd.adapters.model.low_rank import RANK
 from capd.adapters.routing_files import background_messages
 from capd.core.routing import scorers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    Floats = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.intp]
     Flags = npt.NDArray[np.bool_]
 
-WIDTH = 4 * DIMENSIONS
-"""Of the inner layer."""
-CHANGED: dict[Part, tuple[int, int]] = {
-    "query": (DIMENSIONS, DIMENSIONS),
-    "value": (DIMENSIONS, DIMENSIONS),
-    "intermediate": (DIMENSIONS, WIDTH),
-    "output": (WIDTH, DIMENSIONS),
-}
-"""The maps that change in each of the layers 3 to 5, with the sizes of what goes in and out."""
-RANK = 8
 RATE = 2e-3
-STEPS = 200
+STEPS = 400
 WARM_STEPS = 20
 """The rate of the changes rises for so many steps: their first slopes are of an unlearnt "none"."""
 MESSAGES = 96
@@ -77,36 +54,16 @@ _SCALE = 10.0
 _OUT = -1e9
 
 
-class Fold(NamedTuple):
-    """The rows that are left out, to be judged: `writer0` to `writer6`, `label0` to `label4`."""
-
-    kind: Literal["writer", "label"]
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.kind}{self.number}"
-
-    def of(self, one: Prepared) -> "Rows":
-        """Return the folds of a set's rows."""
-        return one.writers if self.kind == "writer" else one.folds
-
-    def holds_out(self, capability: str) -> bool:
-        """Say whether a capability is held out, with all its phrases."""
-        return self.kind == "label" and label_fold(capability) == self.number
-
-
-def fold_named(name: str) -> Fold:
-    """Return the fold of a name.
+def fold_named(name: str) -> Fold | None:
+    """Return the fold of a name; None for `all`, which leaves nothing out.
 
     Raises:
         AdapterError: there is no such fold.
     """
-    folds = [*(Fold("writer", at) for at in range(WRITER_FOLDS))]
-    folds += [Fold("label", at) for at in range(FOLDS)]
-    for fold in folds:
-        if str(fold) == name:
-            return fold
-    raise AdapterError(f"there is no fold {name}: choose one of {', '.join(map(str, folds))}")
+    folds = {"all": None, **{str(fold): fold for fold in all_folds()}}
+    if name not in folds:
+        raise AdapterError(f"there is no fold {name}: choose one of {', '.join(folds)}")
+    return folds[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,54 +92,75 @@ class Batch:
     has_none: bool
 
 
-def phrases_of(one: Prepared) -> list[list[str]]:
-    """Return the phrases of each capability of a set; its description where it has none."""
-    described = scorers.described_all(one.capabilities, {})
-    return [list(dict.fromkeys(each.triggers or (each.description,))) for each in described]
-
-
-def messages_of(one: Prepared) -> list[str]:
-    """Return what each row of a set is compared by: of a long message, its ends."""
-    compared = [_message(row) for row in one.rows]
-    return ["" if each is None else each.ends for each in compared]
-
-
-def texts_of(sets: Sequence[Prepared]) -> list[str]:
-    """Return every text that any fold of the sets learns from or is judged by."""
+def texts_of_sets(sets: Sequence[Prepared]) -> list[str]:
+    """Return every text of the sets, so also each part of each message."""
     texts = [text for one in sets for each in one.capabilities for text in scorers.texts_of(each)]
-    texts += [text for one in sets for phrases in phrases_of(one) for text in phrases]
-    return [*texts, *background_messages(), *(text for one in sets for text in messages_of(one))]
+    texts += [text for one in sets for each in teaching(one, None).phrases for text in each]
+    texts += background_messages()
+    rows = [row for one in sets for row in one.rows]
+    return list(dict.fromkeys((*texts, *(text for row in rows for text in parts_of(row)))))
 
 
-def lessons_of(sets: Sequence[Prepared], fold: Fold | None, texts: Texts) -> list[Lessons]:
-    """Return what teaches an adapter that is judged by `fold`; None leaves nothing out.
+def lessons_of(
+    sets: Sequence[Prepared], fold: Fold | None, texts: Texts, unchanged: "Floats"
+) -> list[Lessons]:
+    """Return what teaches an encoder that is used for rows of `fold`; None leaves nothing out.
 
-    As `bench.routing_tuning` for the projection: rows under `fitted_only` teach nothing, and with
-    a fold of labels neither the phrases nor the messages of its capabilities teach.
+    A long message teaches twice: by its ends, and by one passage. If it wants something, that is
+    the passage nearest to a phrase of what it wants; if it wants nothing, the one nearest to any
+    phrase. `unchanged` has the vectors of `texts` by the model as it is, by which these are found.
     """
     lessons = []
     for one in sets:
-        names = [str(each.id.name) for each in one.capabilities]
-        is_learnt = np.array([fold is None or not fold.holds_out(name) for name in names])
-        accepted = one.tuning.accepted
-        taught = one.judged & ~accepted[:, :-1][:, ~is_learnt].any(axis=1)
-        if fold is not None:
-            taught &= fold.of(one) != fold.number
-        rows = np.array([texts.row_of[text] for text in messages_of(one)])
-        phrases = [
-            np.array([texts.row_of[text] for text in each])
-            for each, is_kept in zip(phrases_of(one), is_learnt, strict=True)
-            if is_kept
+        if not one.spec.teaches:
+            continue
+        taught = teaching(one, fold)
+        kept = [
+            each for each, is_kept in zip(taught.phrases, taught.is_learnt, strict=True) if is_kept
         ]
+        accepted = taught.accepted[:, np.append(taught.is_learnt, True)]
+        row_of = texts.row_of
+        phrases = [np.array([row_of[text] for text in each]) for each in kept]
+        divided = {
+            row_of[ends]: [row_of[text] for text in passages]
+            for ends, *passages in map(parts_of, one.rows)
+            if passages
+        }
+        rows = [row_of[text] for text in taught.messages]
+        messages, of = _with_passages(rows, divided, phrases, accepted, unchanged)
         lessons.append(
             Lessons(
                 tuple(phrases),
-                rows[taught],
-                accepted[taught][:, np.append(is_learnt, True)],
-                max(1, min(PHRASES, MOST_PHRASES // len(names))),
+                messages,
+                accepted[of],
+                max(1, min(PHRASES, MOST_PHRASES // len(kept))),
             )
         )
     return lessons
+
+
+def _with_passages(
+    messages: Sequence[int],
+    divided: Mapping[int, Sequence[int]],
+    phrases: "Sequence[Rows]",
+    accepted: "Flags",
+    unchanged: "Floats",
+) -> "tuple[Rows, Rows]":
+    """Return `messages` and the passages that teach, and to which message each belongs.
+
+    `divided` has the passages of each long message. All are rows of `unchanged`.
+    """
+    compared = unchanged[np.concatenate(phrases)]
+    owners = np.repeat(np.arange(len(phrases)), [len(each) for each in phrases])
+    rows, of = list(messages), list(range(len(messages)))
+    for at, message in enumerate(messages):
+        passages = divided.get(message)
+        if passages:
+            wanted = accepted[at, owners]
+            near = unchanged[passages] @ compared[wanted if wanted.any() else slice(None)].T
+            rows.append(passages[int(near.max(axis=1).argmax())])
+            of.append(at)
+    return np.array(rows), np.array(of)
 
 
 def learnt(
@@ -190,13 +168,12 @@ def learnt(
     texts: Texts,
     encoder: Encoder,
     *,
-    fold: Fold | None,
     steps: int,
     report: Callable[[int, float], None],
-) -> Adapter:
-    """Return the adapter that these catalogs teach.
+) -> bytes:
+    """Return the content of the adapter's file that these catalogs teach.
 
-    `fold` is what they leave out. `report` is called with each step and its loss.
+    `report` is called with each step and its loss.
     """
     random = np.random.default_rng(0)
     parameters = _Parameters()
@@ -214,14 +191,7 @@ def learnt(
         low["lr"] = RATE * falling * min(1, (step + 1) / WARM_STEPS)
         optimizer.step()
         report(step, value.item())
-    return Adapter(
-        {
-            place: (down.detach().half().numpy(), up.detach().half().numpy())
-            for place, (down, up) in parameters.changes.items()
-        },
-        parameters.none.detach().numpy() * np.float32(_SCALE),
-        "" if fold is None else str(fold),
-    )
+    return adapter_bytes(parameters.changes)
 
 
 class _Parameters:
@@ -235,8 +205,7 @@ class _Parameters:
                 (torch.randn(size, RANK, generator=random) / size**0.5).requires_grad_(),
                 torch.zeros(RANK, out).requires_grad_(),
             )
-            for layer in range(FIRST, LAYERS)
-            for part, (size, out) in CHANGED.items()
+            for layer, part, size, out in low_rank.changed_maps()
         }
         self.none = torch.zeros(DIMENSIONS, requires_grad=True)
         self._bias = torch.zeros((), requires_grad=True)

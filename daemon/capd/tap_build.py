@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from capd.adapters.model.minilm import MODEL, MiniLM, ModelUnusableError
+from capd.adapters.model.minilm import ROUTING, MiniLM, ModelUnusableError
 from capd.adapters.overlay_files import read_overlays
 from capd.adapters.tap_files import TapPlace, TapUnreadableError, read_tap, tap_vectors
 from capd.adapters.tool_lists import ToolLists
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str], cache: Path) -> int:
         return FAILED
     try:
         _write(file, written_snapshot(listed))
-        _write(of_vectors, vectors_format.written_vectors(vectors, MODEL.key, MODEL.dimensions))
+        _write(of_vectors, vectors_format.written_vectors(vectors, ROUTING.key, ROUTING.dimensions))
     except OSError as error:
         sys.stderr.write(f"capd: {error.filename or file}: {error.strerror}\n")
         return FAILED
@@ -117,7 +117,7 @@ def embedded(texts: Sequence[str], known: "Mapping[str, Vectors]") -> "dict[str,
     for at in range(0, len(missing), TOGETHER):
         together = missing[at : at + TOGETHER]
         assert model is not None
-        found.update(zip(together, model.embed(together), strict=True))
+        found.update(zip(together, model.embed(together, is_changed=True), strict=True))
     return found
 
 

@@ -5,6 +5,9 @@ from typing import Literal
 import msgspec
 
 EmbedderState = Literal["cold", "loading", "ready", "unusable"]
+VectorSpace = Literal["plain", "routing"]
+"""`plain`: vectors of the model as it is. `routing`: those of the model with low-rank changes, that
+routing compares. Only vectors of one space can be compared."""
 
 
 class WarmUp(msgspec.Struct, frozen=True, tag="embedder.warm_up"):
@@ -15,6 +18,7 @@ class EmbedTexts(msgspec.Struct, frozen=True, tag="embedder.embed"):
     """Turn each text into a vector. Texts may be a user's words and are never stored."""
 
     texts: list[str]
+    space: VectorSpace = "plain"
 
 
 class DescribeEmbedder(msgspec.Struct, frozen=True, tag="embedder.describe"):
@@ -52,6 +56,8 @@ class EmbedderDescribed(msgspec.Struct, frozen=True, tag="embedder.described"):
     rss_bytes: int
     reason: str = ""
     """Why it is unusable; empty if it is usable."""
+    adapter: str = ""
+    """The sha256 of the low-rank changes that make the space `routing`."""
 
 
 class EmbedderRefused(msgspec.Struct, frozen=True, tag="embedder.refused"):

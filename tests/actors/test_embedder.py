@@ -41,6 +41,7 @@ class FakeModel:
         self.gate = threading.Event()
         self.gate.set()
         self.error = ""
+        self.dimensions = MODEL.dimensions
         self.at_once = 0
         self.most_at_once = 0
 
@@ -51,13 +52,18 @@ class FakeModel:
             raise ModelUnusableError(self.error)
         return self
 
-    def embed(self, texts: Sequence[str]) -> "np.ndarray[Any, np.dtype[np.float32]]":
+    def embed(
+        self, texts: Sequence[str], *, is_changed: bool = False
+    ) -> "np.ndarray[Any, np.dtype[np.float32]]":
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         self.gate.wait(PATIENCE)
-        self.journal.append(f"embed {len(texts)}")
+        self.journal.append(f"embed {len(texts)}" + " changed" * is_changed)
         self.at_once -= 1
-        return np.stack([vector(text) for text in texts])
+        rows = np.zeros((len(texts), self.dimensions), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            row[:] = vector(text)[: self.dimensions]
+        return -rows if is_changed else rows
 
 
 class Stage:
@@ -191,6 +197,18 @@ async def test_a_part_of_a_long_message_is_not_embedded_again() -> None:
             for at in (size, 0)
         ]
         assert stage.model.journal == ["load", "embed 3"]
+
+
+async def test_one_text_has_a_vector_in_each_space() -> None:
+    async with staged() as stage:
+        await stage.warm()
+        spaces: tuple[messages.VectorSpace, ...] = ("plain", "routing", "plain", "routing")
+
+        replies = [await stage.ask(messages.EmbedTexts(["a"], space)) for space in spaces]
+
+        assert replies[:2] == replies[2:]
+        assert replies[0] != replies[1]
+        assert stage.model.journal == ["load", "embed 1", "embed 1 changed"]
 
 
 async def test_an_end_while_the_model_works_is_an_answer_and_no_failure() -> None:
@@ -463,7 +481,7 @@ async def test_the_embedder_gets_only_its_own_environment(tmp_path: Path) -> Non
 async def test_the_limits_of_a_request_are_inclusive(texts: list[str]) -> None:
     async with staged() as stage:
         await stage.warm()
-        stage.model.embed = lambda texts: np.zeros((len(texts), 4), "<f4")  # type: ignore[method-assign]
+        stage.model.dimensions = 4
 
         reply = await stage.ask(messages.EmbedTexts(texts))
 

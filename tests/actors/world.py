@@ -36,7 +36,7 @@ from capd.adapters.index_file import IndexFile
 from capd.adapters.index_text import NAME as INDEX_FILE
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
-from capd.adapters.model.minilm import MODEL
+from capd.adapters.model.minilm import ADAPTER_SHA256, MODEL
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
@@ -74,6 +74,8 @@ class FakeEmbedder:
 
     def __init__(self, bus: RecordingBus) -> None:
         self.texts: list[str] = []
+        self.spaces: set[embedder.VectorSpace] = set()
+        """In which texts were asked for."""
         self.reason = ""
         self.is_cut = False
         """Its vectors lack their last number."""
@@ -113,6 +115,7 @@ class FakeEmbedder:
             if self.is_loading or (self.most_texts or 1 << 30) <= len(self.texts):
                 return embedder.EmbedderRefused("loading", "the model is loading")
             self.texts += request.texts
+            self.spaces.add(request.space)
             rows = np.stack([vector(each) for each in request.texts])
             cut = -4 if self.is_cut else None
             return embedder.TextsEmbedded(rows.tobytes()[:cut], MODEL.dimensions)
@@ -126,6 +129,7 @@ class FakeEmbedder:
             os.getpid(),
             1,
             self.reason,
+            ADAPTER_SHA256,
         )
 
 

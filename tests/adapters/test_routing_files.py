@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from capd.adapters.model.minilm import MODEL
+from capd.adapters.model.minilm import ADAPTER_SHA256, MODEL
 from capd.adapters.routing_files import (
     ProfileUnreadableError,
     background_messages,
@@ -18,7 +18,8 @@ from capd.core.routing.projection import Projection
 def test_the_profile_is_for_the_model_that_comes_with_it_and_weighs_all_evidence() -> None:
     got = read_profile()
 
-    got.check(MODEL.id, MODEL.quantisation, MODEL.pooling, MODEL.revision)
+    got.check(MODEL.id, MODEL.quantisation, MODEL.pooling, MODEL.revision, ADAPTER_SHA256)
+    assert got.adapter == ADAPTER_SHA256
     assert got.scorer == "evidence"
     for_capabilities, for_none = evidence_names(has_projection=bool(got.projection))
     assert set(got.weights) == {*for_capabilities, *for_none}

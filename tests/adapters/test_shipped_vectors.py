@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from capd.adapters.model.minilm import MODEL, MiniLM
+from capd.adapters.model.minilm import ROUTING, MiniLM
 from capd.adapters.routing_files import background_messages, background_vectors
 from capd.adapters.tap_files import TapPlace, read_tap, starter_place, tap_vectors
 from capd.core.taps.tap_vectors import FILE, written_vectors
@@ -48,7 +48,7 @@ def test_what_is_shipped_is_what_the_model_says(model: MiniLM) -> None:
     known = {**found, **background_vectors()}
     sample = [*texts[:: len(texts) // SAMPLE], *background_messages()[::80]]
 
-    own = model.embed(sample)
+    own = model.embed(sample, is_changed=True)
 
     cosines = [float(row @ known[text]) for text, row in zip(sample, own, strict=True)]
     assert min(cosines) > 0.999
@@ -66,11 +66,11 @@ def test_a_tap_is_another_one_with_other_vectors_and_says_what_is_wrong_with_the
     tmp_path: Path,
 ) -> None:
     place = folder(tmp_path)
-    row = np.zeros(MODEL.dimensions, np.float32)
+    row = np.zeros(ROUTING.dimensions, np.float32)
     row[0] = 1
     without = read_tap(place)
     (place.path / FILE).write_bytes(
-        written_vectors({"alpha one": row}, MODEL.key, MODEL.dimensions)
+        written_vectors({"alpha one": row}, ROUTING.key, ROUTING.dimensions)
     )
     with_vectors = read_tap(place)
     (place.path / FILE).write_bytes(b"\0" * 1000)

@@ -14,7 +14,7 @@ import pytest
 from capd.adapters.routing_files import read_profile
 from capd.evaluation import datasets, route
 from capd.evaluation.datasets import Selection
-from capd.evaluation.vectors import Vectorizer
+from capd.evaluation.vectors import Vectorizer, vectorizer_for
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -25,7 +25,7 @@ BETTER_LOW = ("wrong", "false_activation", "false_suggestion")
 
 @pytest.fixture(scope="module")
 def vectorizer(tmp_path_factory: pytest.TempPathFactory) -> Vectorizer:
-    return Vectorizer(tmp_path_factory.mktemp("vectors") / "vectors.bin")
+    return vectorizer_for(read_profile(), tmp_path_factory.mktemp("vectors") / "vectors.bin")
 
 
 def measured(entry: dict[str, Any], data: Path, vectorizer: Vectorizer) -> dict[str, float]:

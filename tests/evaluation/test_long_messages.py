@@ -8,7 +8,7 @@ from capd.adapters.routing_files import read_profile
 from capd.evaluation import datasets
 from capd.evaluation.datasets import Row
 from capd.evaluation.route import Router
-from capd.evaluation.vectors import Vectorizer
+from capd.evaluation.vectors import vectorizer_for
 
 TAPS = Path(__file__).parents[2] / "taps"
 BEFORE = (
@@ -27,7 +27,8 @@ AFTER = (
 @pytest.fixture(scope="module")
 def router() -> Router:
     capabilities = datasets.tap(TAPS / "starter", overlays=[TAPS / "overlays" / "starter"])
-    return Router(capabilities, read_profile(), Vectorizer())
+    profile = read_profile()
+    return Router(capabilities, profile, vectorizer_for(profile))
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ class EmbedderClient(ActorClient):
         return await self._ask(messages.WarmUp(), _EMBEDDER_DESCRIBED, timeout)
 
     async def embed(
-        self, texts: list[str], *, timeout: float
+        self, texts: list[str], *, timeout: float, space: messages.VectorSpace = "plain"
     ) -> messages.TextsEmbedded | messages.EmbedderRefused:
         """Return one vector for each text: rows of little-endian float32, in one bytes object."""
-        return await self._ask(messages.EmbedTexts(texts), _TEXTS_EMBEDDED, timeout)
+        return await self._ask(messages.EmbedTexts(texts, space), _TEXTS_EMBEDDED, timeout)
 
     async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
         """Return the state of the model."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from capd.adapters.model.minilm import MODEL
+from capd.adapters.model.minilm import ROUTING
 from capd.core.errors import CapdError
 from capd.core.routing.gates import RoutingProfile
 from capd.core.taps.tap_vectors import TapVectorsError, read_vectors
@@ -60,6 +60,6 @@ def background_vectors() -> "dict[str, Vectors]":
     """
     try:
         data = BACKGROUND_VECTORS_FILE.read_bytes()
-        return read_vectors(data, MODEL.key, MODEL.dimensions).of(background_messages())
+        return read_vectors(data, ROUTING.key, ROUTING.dimensions).of(background_messages())
     except (OSError, TapVectorsError):
         return {}

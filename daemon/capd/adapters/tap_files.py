@@ -17,7 +17,7 @@ import msgspec
 import capd
 from capd.adapters.file_texts import PathText, file_name, file_text
 from capd.adapters.memory_files import MEMORIES, read_memories
-from capd.adapters.model.minilm import MODEL
+from capd.adapters.model.minilm import ROUTING
 from capd.adapters.parsed_taps import ParsedTaps
 from capd.adapters.parsing.jobs import DIRECT, ReadCapability, Reader, ReadToolSnapshot
 from capd.adapters.regular_files import opened_regular
@@ -257,9 +257,9 @@ def tap_vectors(tap: Tap) -> TapVectors | None:
     if not tap.vectors_digest:
         return None
     try:
-        data = _file_bytes(Path(tap.path) / VECTORS, largest_bytes(MODEL.dimensions))
+        data = _file_bytes(Path(tap.path) / VECTORS, largest_bytes(ROUTING.dimensions))
         if hashlib.sha256(data).hexdigest() == tap.vectors_digest:
-            return read_vectors(data, MODEL.key, MODEL.dimensions)
+            return read_vectors(data, ROUTING.key, ROUTING.dimensions)
     except (OSError, TapVectorsError):
         # The file has changed since; the next reload reports what is wrong with it.
         return None
@@ -285,13 +285,13 @@ def _checked_vectors(place: TapPlace) -> tuple[str, tuple[Finding, ...]]:
         # Vectors in a project are ignored; its few phrases are embedded.
         return "", ()
     try:
-        data = _file_bytes(file, largest_bytes(MODEL.dimensions))
+        data = _file_bytes(file, largest_bytes(ROUTING.dimensions))
         if place.name == STARTER:
             # It comes with capd. Its numbers are read with the first message: numpy, which that
             # needs, is a quarter of the memory of a daemon that nobody uses.
-            checked_head(data, MODEL.key, MODEL.dimensions)
+            checked_head(data, ROUTING.key, ROUTING.dimensions)
         else:
-            read_vectors(data, MODEL.key, MODEL.dimensions)
+            read_vectors(data, ROUTING.key, ROUTING.dimensions)
     except OSError as error:
         return "", (Finding(VECTORS, 0, f"left out: {error}", "warning"),)
     except TapVectorsError as error:

@@ -15,7 +15,7 @@ from capd.core.routing.passages import passages_of
 from capd.core.routing.scorers import SCORERS
 from capd.evaluation import datasets, route, search
 from capd.evaluation.datasets import PARTS, BadDataError, Selection
-from capd.evaluation.vectors import Vectorizer
+from capd.evaluation.vectors import Vectorizer, vectorizer_for
 from capd_protos.types import CapabilitySpec
 
 FAILED = 1
@@ -86,7 +86,7 @@ def _routed(options: argparse.Namespace) -> str:
     if not kept:
         raise BadDataError("no row is left to be judged")
     profile = _profile(options)
-    vectorizer = Vectorizer(options.vectors)
+    vectorizer = vectorizer_for(profile, options.vectors)
     vectorizer.of(text for row in kept for text in passages_of(row.text).each)
     if options.skip_near_copies is not None:
         kept = route.without_near_copies(kept, capabilities, vectorizer, options.skip_near_copies)

@@ -187,12 +187,12 @@ class Router:
 
         The result is None if there are no rows.
         """
-        model, taken = self._vectorizer.model, []
+        taken: list[float] = []
         for row in rows:
             started = time.perf_counter()
             message = gates.before_model(row.text, is_enabled=True)
             if not isinstance(message, Decision):
-                self._decision(self._compared, message, list(model.embed(message.each)))
+                self._decision(self._compared, message, list(self._vectorizer.embed(message.each)))
             taken.append((time.perf_counter() - started) * 1000)
         if not taken:
             return None

@@ -1,12 +1,15 @@
 """Computes vectors for evaluation with the daemon's model, in this process; caches them if told."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capd.adapters import platform
-from capd.adapters.model.minilm import MODEL, MiniLM
+from capd.adapters.model.minilm import ADAPTER_SHA256, MODEL, MiniLM, routing_adapter
 from capd.adapters.model.vector_cache import VectorCache
+from capd.core.routing.gates import RoutingProfile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,20 +21,44 @@ _BATCH = 64
 _SAVED_EACH = 4096
 
 
+def vectorizer_for(profile: RoutingProfile, cache_file: Path | None = None) -> "Vectorizer":
+    """Return what computes the vectors that `profile` compares.
+
+    Those of a changed encoder are kept in a second file beside `cache_file`.
+
+    Raises:
+        ModelUnusableError: the changes of the encoder cannot be read.
+        ProfileMismatchError: the profile was calibrated for another encoder.
+    """
+    profile.check(MODEL.id, MODEL.quantisation, MODEL.pooling, MODEL.revision, ADAPTER_SHA256)
+    if not profile.adapter:
+        return Vectorizer(cache_file)
+    beside = cache_file.with_name(f"{cache_file.name}.routing") if cache_file else None
+    return Vectorizer(beside, adapter=routing_adapter())
+
+
 class Vectorizer:
     """Embeds texts, each only once."""
 
-    def __init__(self, cache_file: Path | None = None) -> None:
+    def __init__(self, cache_file: Path | None = None, *, adapter: bytes = b"") -> None:
+        """Create it. `adapter` are the changes of the encoder; empty for the model as it is."""
         self._known: dict[str, Vectors] = {}
-        self._cache = VectorCache(cache_file, MODEL.key, MODEL.dimensions) if cache_file else None
+        self._adapter = adapter
+        digest = hashlib.sha256(adapter).hexdigest() if adapter else ""
+        key = replace(MODEL, adapter_sha256=digest).key
+        self._cache = VectorCache(cache_file, key, MODEL.dimensions) if cache_file else None
         self._model: MiniLM | None = None
 
     @property
     def model(self) -> MiniLM:
         """The model, loaded at the first access."""
         if self._model is None:
-            self._model = MiniLM(after_load=platform.trim_memory)
+            self._model = MiniLM(after_load=platform.trim_memory, adapter=self._adapter)
         return self._model
+
+    def embed(self, texts: Sequence[str]) -> "Vectors":
+        """Compute the unit vectors of `texts` anew."""
+        return self.model.embed(texts, is_changed=bool(self._adapter))
 
     def of(self, texts: Iterable[str]) -> "dict[str, Vectors]":
         """Return the unit vector of each text."""
@@ -56,7 +83,7 @@ class Vectorizer:
         for at in range(0, len(texts), _BATCH):
             batch = texts[at : at + _BATCH]
             # As a cache and a tap keep them, so that a second run has the same numbers.
-            vectors = self.model.embed(batch).astype("<f2").astype("<f4")
+            vectors = self.embed(batch).astype("<f2").astype("<f4")
             found.update(zip(batch, vectors, strict=True))
         if self._cache is not None:
             self._cache.put(found)

@@ -174,6 +174,7 @@ def test_full_batches_are_not_cut_smaller_than_the_caps() -> None:
         {"pooling": "other"},
         {"dimensions": 1},
         {"sha256": "other"},
+        {"adapter_sha256": "other"},
         {"max_tokens": 1},
     ],
 )
@@ -229,9 +230,9 @@ def test_duplicates_are_embedded_once() -> None:
     journal: list[int] = []
 
     class Journalling(MiniLM):
-        def _run(self, batch: list[list[int]]) -> npt.NDArray[np.float32]:
+        def _run(self, batch: list[list[int]], *, is_changed: bool) -> npt.NDArray[np.float32]:
             journal.append(len(batch))
-            return super()._run(batch)
+            return super()._run(batch, is_changed=is_changed)
 
     model = Journalling()
 

@@ -446,6 +446,16 @@ def test_what_is_suggested_is_off_among_the_best_and_at_most_three(
     assert bool(got.suggested) is (got.outcome == "suggest")
 
 
+def test_a_profile_may_be_for_one_changed_encoder_alone() -> None:
+    bound = replace(PROFILE, adapter="a1")
+
+    bound.check("m", "q", "p", adapter="a1")
+    PROFILE.check("m", "q", "p", adapter="a1")
+    for other in ("", "a2"):
+        with pytest.raises(ProfileMismatchError):
+            bound.check("m", "q", "p", adapter=other)
+
+
 def test_a_profile_may_be_for_one_revision_of_a_model_alone() -> None:
     bound = replace(PROFILE, revision="r1")
 

@@ -11,6 +11,7 @@ does not wait for a model.
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal, Protocol
 
 import structlog
@@ -18,7 +19,7 @@ import trio
 
 from capd.actor_clients.names import EMBEDDER
 from capd.adapters import platform
-from capd.adapters.model.minilm import MODEL, ModelUnusableError
+from capd.adapters.model.minilm import ADAPTER_SHA256, MODEL, ModelUnusableError
 from capd.core.routing.passages import MOST_PASSAGES
 from capd.runtime.mailbox import IncomingRequest, Mailboxes
 from capd_protos import embedder as messages
@@ -49,8 +50,8 @@ class Vectors(Protocol):
 class Model(Protocol):
     """A loaded embedding model."""
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return one unit vector for each text. Blocks."""
+    def embed(self, texts: Sequence[str], *, is_changed: bool = False) -> Vectors:
+        """Return one unit vector for each text; `is_changed`: in the space `routing`. Blocks."""
         ...
 
 
@@ -101,8 +102,8 @@ class Embedder:
                 return
             self._last_used_at = trio.current_time()
             match incoming.request:
-                case messages.EmbedTexts(texts):
-                    await _reply(incoming, await self._embed(texts))
+                case messages.EmbedTexts(texts, space):
+                    await _reply(incoming, await self._embed(texts, space))
                 case messages.WarmUp():
                     self._start_loading()
                     while self._state == "loading":
@@ -112,26 +113,27 @@ class Embedder:
                     await _reply(incoming, self._describe())
             self._last_used_at = trio.current_time()
 
-    async def _embed(self, texts: list[str]) -> messages.Reply:
+    async def _embed(self, texts: list[str], space: messages.VectorSpace) -> messages.Reply:
         if len(texts) > MOST_TEXTS:
             return messages.EmbedderRefused("too_many", f"at most {MOST_TEXTS} texts a request")
         self._start_loading()
         model = self._model
         if model is None:
             return messages.EmbedderRefused(self._state, self._reason or "the model is loading")
-        data = self._cached.get(_digest(texts[0])) if len(texts) == 1 else None
+        data = self._cached.get(_digest(texts[0], space)) if len(texts) == 1 else None
         if data is None:
-            made = await trio.to_thread.run_sync(model.embed, texts, limiter=self._limiter)
+            embed = partial(model.embed, texts, is_changed=space == "routing")
+            made = await trio.to_thread.run_sync(embed, limiter=self._limiter)
             data = made.tobytes()
             if len(texts) <= MOST_PARTS:
-                self._cache(texts, data)
+                self._cache(texts, space, data)
         return messages.TextsEmbedded(data, MODEL.dimensions)
 
-    def _cache(self, texts: list[str], data: bytes) -> None:
+    def _cache(self, texts: list[str], space: messages.VectorSpace, data: bytes) -> None:
         """Cache the vectors of `texts`, which are in `data` one after the other."""
         size = len(data) // len(texts) if texts else 0
         for at, text in enumerate(texts):
-            self._cached[_digest(text)] = data[at * size : (at + 1) * size]
+            self._cached[_digest(text, space)] = data[at * size : (at + 1) * size]
         while len(self._cached) > MOST_KEPT:
             del self._cached[next(iter(self._cached))]
 
@@ -185,6 +187,7 @@ class Embedder:
             pid=pid,
             rss_bytes=platform.rss_bytes(pid) or 0,
             reason=self._reason,
+            adapter=ADAPTER_SHA256,
         )
 
 
@@ -198,6 +201,6 @@ async def _reply(incoming: IncomingRequest[messages.Request], reply: messages.Re
         await incoming.reply(reply)
 
 
-def _digest(text: str) -> bytes:
+def _digest(text: str, space: messages.VectorSpace) -> bytes:
     # Lone surrogates are encoded too, so that texts that differ only in them differ here.
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return hashlib.sha256(f"{space} {text}".encode("utf-8", "surrogatepass")).digest()

@@ -22,7 +22,7 @@ import trio
 
 from capd.actor_clients.embedder import EmbedderClient
 from capd.adapters.catalog_memory import trim_after_load
-from capd.adapters.model.minilm import MODEL
+from capd.adapters.model.minilm import MODEL, ROUTING
 from capd.adapters.model.vector_cache import VectorCache
 from capd.adapters.routing_files import background_messages, background_vectors
 from capd.adapters.tap_files import STARTER, tap_vectors
@@ -106,6 +106,7 @@ class CatalogVectors:
         self._embedder = EmbedderClient(bus)
         self._cache_file = cache_file
         self._profile = profile
+        self._space: embedder.VectorSpace = "routing" if profile.adapter else "plain"
         self._cache: VectorCache | None = None
         self._catalog = Catalog()
         self._compared: Comparison | None = None
@@ -169,7 +170,7 @@ class CatalogVectors:
         timeout = RENEWING_TIMEOUT if is_renewing or waits >= RENEWING_TIMEOUT else MESSAGE_TIMEOUT
         timeout += PART_TIMEOUT * (len(texts) - 1)
         try:
-            reply = await self._embedder.embed(list(texts), timeout=timeout)
+            reply = await self._embedder.embed(list(texts), timeout=timeout, space=self._space)
         except ActorUnavailableError as error:
             if is_renewing:
                 # The embedder is busy with the catalog's texts; their batches show if it is gone.
@@ -272,7 +273,9 @@ class CatalogVectors:
         model = await self._embedder.warm_up(timeout=WARM_UP_TIMEOUT)
         if model.state != "ready":
             raise NotReadyError(model.reason)
-        self._profile.check(model.model, model.quantisation, model.pooling, model.revision)
+        self._profile.check(
+            model.model, model.quantisation, model.pooling, model.revision, model.adapter
+        )
 
     async def _embed_catalog(self, catalog: Catalog) -> "Comparison":
         return await self._compared_with(catalog, await self._of_catalog(catalog, is_own=True))
@@ -314,12 +317,14 @@ class CatalogVectors:
     ) -> "dict[str, Vectors]":
         cache = self._cache
         if cache is None:
+            made_by = ROUTING if self._space == "routing" else MODEL
             cache = self._cache = await trio.to_thread.run_sync(
-                VectorCache, self._cache_file, MODEL.key, MODEL.dimensions
+                VectorCache, self._cache_file, made_by.key, made_by.dimensions
             )
             if cache.reason:
                 log.warning("vector_cache_ignored", reason=cache.reason)
-        known = await trio.to_thread.run_sync(_known, catalog, texts, cache)
+        is_shipped = self._space == "routing"
+        known = await trio.to_thread.run_sync(_known, catalog, texts, cache, is_shipped)
         missing = [text for text in texts if text not in known]
         self._wanted, self._missing = len(texts), len(missing)
         is_partial = is_own and len(missing) >= PARTLY_FROM
@@ -352,7 +357,7 @@ class CatalogVectors:
     async def _embedded(self, texts: Sequence[str]) -> "dict[str, Vectors]":
         import numpy as np  # noqa: PLC0415 - as above
 
-        reply = await self._embedder.embed(list(texts), timeout=BATCH_TIMEOUT)
+        reply = await self._embedder.embed(list(texts), timeout=BATCH_TIMEOUT, space=self._space)
         if not isinstance(reply, embedder.TextsEmbedded):
             raise AskTimeoutError(f"{self._embedder.actor} did not embed: {reply}")
         rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(texts), reply.dimensions)
@@ -403,11 +408,16 @@ def _wanted(
     return [text for text in dict.fromkeys(texts) if text not in below]
 
 
-def _known(catalog: Catalog, texts: Sequence[str], cache: VectorCache) -> "dict[str, Vectors]":
-    """Return the vectors of `texts` that are in the cache, or that their tap ships."""
+def _known(
+    catalog: Catalog, texts: Sequence[str], cache: VectorCache, is_shipped: bool
+) -> "dict[str, Vectors]":
+    """Return the vectors of `texts` that are in the cache, or that their tap ships.
+
+    Shipped vectors are those of the space `routing`: `is_shipped` says whether they are compared.
+    """
     known: dict[str, Vectors] = dict(cache.get(texts))
     missing = {text for text in texts if text not in known}
-    if not missing:
+    if not missing or not is_shipped:
         return known
     background = background_vectors()
     known.update({text: row for text, row in background.items() if text in missing})

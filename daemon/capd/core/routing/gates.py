@@ -79,6 +79,9 @@ class RoutingProfile:
     """For `evidence`: the weight of each dimension of a message's vector as evidence for "none"."""
     projection: bytes = b""
     """For `evidence`: the learnt map of vectors (`core.routing.projection`); empty for none."""
+    adapter: str = ""
+    """The sha256 of the low-rank changes of the encoder whose vectors are compared; empty if those
+    of the model as it is are."""
     activate_at: float = 0.0
     """The lowest sum of all scores with which the best capability is activated. With a lower sum,
     the message may want no capability at all."""
@@ -92,17 +95,24 @@ class RoutingProfile:
     lowest_hit: float = 0.2
     """The action `discover` shows the capabilities above this score (docs/design/routing.md)."""
 
-    def check(self, model: str, quantisation: str, pooling: str, revision: str = "") -> None:
+    def check(
+        self, model: str, quantisation: str, pooling: str, revision: str = "", adapter: str = ""
+    ) -> None:
         """Check that the loaded model is the one that the constants were calibrated for.
 
+        `adapter` is the sha256 of the low-rank changes that come with it.
+
         Raises:
-            ProfileMismatchError: id, quantisation, pooling or revision differ.
+            ProfileMismatchError: id, quantisation, pooling, revision or adapter differ.
         """
         mine = [self.model, self.quantisation, self.pooling]
         theirs = [model, quantisation, pooling]
         if self.revision:
             mine.append(self.revision)
             theirs.append(revision)
+        if self.adapter:
+            mine.append(self.adapter)
+            theirs.append(adapter)
         if mine != theirs:
             raise ProfileMismatchError(
                 f"the routing profile is for {'/'.join(mine)}, the loaded model is "
@@ -114,7 +124,7 @@ class RoutingProfile:
 # activations, on messages that were written without looking at triggers.
 MINILM_INT8 = RoutingProfile(
     model="sentence-transformers/all-MiniLM-L6-v2",
-    quantisation="int8 weights",
+    quantisation="int8 weights and activations",
     pooling="mean",
     threshold=0.45,
     margin=0.08,
