@@ -52,9 +52,9 @@ class ControlError(Exception):
 class Control:
     """Sends requests to the daemon whose socket is `path`; connects with the first one.
 
-    `client` is the name that it tells the daemon. `timeout` is in seconds for each request; without
-    one it depends on the method. After an error that broke the connection, the next request
-    connects again.
+    `client` is the client name in its hello. `timeout` is the number of seconds for each request;
+    if it is None, the limit depends on the method. After an error that broke the connection, the
+    next request connects again.
 
     Raises:
         DaemonDownError: no daemon answers at `path`, or the connection was lost.

@@ -1,23 +1,25 @@
 """The command that starts the daemon, and the environment that it gets.
 
 No `PYTHON*` variable of the starting process reaches the daemon. Otherwise a `secrets.py` of one
-project, on a `PYTHONPATH` that direnv sets there, would crash it for every editor. Only builtins
-are imported here, so that no module from such a path is loaded before the variable is removed.
+project, on a `PYTHONPATH` that direnv sets there, would crash the daemon of every editor. This
+module imports only builtins, so that nothing is loaded from such a path before the variable is
+removed.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
 
 ALLOCATOR = ("PYTHONMALLOC", "malloc")
-"""The C library's allocator. Python's own returns memory in whole megabytes only: after 1,500
-sessions had ended, it kept 54 MB and the C library's 24. Both take the same time."""
+"""The C library's allocator. Python's own allocator returns memory in whole megabytes only: after
+1,500 sessions had ended, Python's kept 54 MB, and the C library's kept 24 MB. Both take the same
+time."""
 KEPT = "PYTHON_KEYRING_BACKEND"
 """The one `PYTHON*` variable that is kept: the keyring library reads it, not the interpreter."""
 
 
 def daemon_arguments(arguments: Sequence[str] = ()) -> list[str]:
     """Return the command line that runs the daemon in the foreground, with `arguments` added."""
-    # -P: a folder `capd` in the working directory is not the daemon.
+    # -P, so that a folder `capd` in the working directory is not imported as the daemon.
     return [sys.executable, "-P", "-m", "capd", "daemon", "run", *arguments]
 
 

@@ -1,6 +1,6 @@
 """The console script `capd`: starts the shim or the command line, importing only what that needs.
 
-An editor starts `capd mcp` and waits for it, so that path imports the shim and nothing else.
+An editor starts `capd mcp` and waits for it, so this command imports the shim and nothing else.
 """
 
 import os
@@ -21,7 +21,7 @@ def main() -> int:
 
         return run_shim(arguments[1:])
     if arguments[:2] == ["daemon", "run"] and "--help" not in arguments:
-        # Only this import: a PYTHONPATH of the starting process must not reach another one.
+        # Nothing else is imported: a PYTHONPATH could replace other modules (`daemon_process`).
         from capd_client import daemon_process  # noqa: PLC0415
 
         command = daemon_process.daemon_arguments(arguments[2:])
@@ -29,7 +29,7 @@ def main() -> int:
         os.execve(sys.executable, command, environment)  # noqa: S606 - our own program, no shell
     if arguments[:1] == ["hook"]:
         if os.environ.get("CAPD_ACP"):
-            # `capd acp` sends this agent's prompts to the daemon itself.
+            # The agent runs under `capd acp`, which itself sends the prompts to the daemon.
             return 0
         from capd_client import hook  # noqa: PLC0415 - it has 300 ms in all
 

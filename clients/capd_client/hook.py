@@ -23,7 +23,8 @@ from capd_client.shim.client_facts import HOOK_LIMITS
 from capd_protos.places import socket_path
 
 BUDGET = 0.25
-"""Seconds from here to the end. Together with Python's own start a hook takes less than 300 ms."""
+"""Seconds from the call of `main` to the end. With Python's own start, a hook takes less than
+300 ms."""
 BUDGET_VARIABLE = "CAPD_HOOK_BUDGET"
 LONGEST_BUDGET = 4.0
 """The most seconds that a hook may take, whatever the user's setting or the client's own limit. The
@@ -72,7 +73,8 @@ def _serve(arguments: list[str]) -> int:
         prompt = CLIENTS[arguments[0]].read(event, os.environ)
         if not prompt.text.strip():
             return 0
-        # The form is that of the client that runs the hook; it may read another client's settings.
+        # The output has the form of the client that runs the hook. A client may run the hook in
+        # another client's settings.
         write = CLIENTS[prompt.client].write
         with _reached(prompt.client) as control:
             patience = _patience()

@@ -3,8 +3,8 @@
 `CLIENTS[client]` has two pure functions. `read(event, env)` takes the hook's JSON and environment,
 and returns the user's message; its text is empty if capd has nothing to do. `write(context,
 notice)` returns what the hook prints: `context` is for the client's model, `notice` a short line
-for the user. It is empty if the client does not pass a hook's output to its model. The findings
-that comments cite are in docs/design/clients.md.
+for the user. If the client does not pass a hook's output to its model, `write` returns an empty
+text. The findings that comments cite are in docs/design/clients.md.
 """
 
 import json
@@ -109,7 +109,7 @@ _LAYOUTS = {
             "windsurf",
             (("trajectory_id",),),
             text=(("tool_info", "user_prompt"),),
-            # It does not pass the open folder.
+            # Windsurf does not send the open folder.
             project=(),
             turn=("execution_id",),
             events=("pre_user_prompt",),
@@ -146,14 +146,15 @@ def _read_claude(event: Event, env: Mapping[str, str]) -> Prompt:
     """Read the hook of Claude Code's settings, which other clients run as well (finding 12).
 
     Claude Code has a second hook, on the session's own connection, which sends the prompt. Both
-    hooks have the session's id in their environment; other clients' runs of this one do not.
+    hooks have the session's id in their environment. Other clients that run this hook do not set
+    it.
     """
     if "cursor_version" in event or "conversation_id" in event:
         return _read("cursor", event, env)
     if _is_copilot(event, env):
         return _read("copilot", event, env)
     if "sessionId" in event:
-        # VS Code. Its session must not be taken for one of Claude Code in the same project.
+        # VS Code runs the hook. Its session must not be taken for a session of Claude Code.
         return _read_code(event, env)
     session = _text_at(event, ("session_id",))
     if session and session == env.get("CLAUDE_CODE_SESSION_ID"):
@@ -178,7 +179,7 @@ def _is_copilot(event: Event, env: Mapping[str, str]) -> bool:
 
 
 def _read_gemini(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Read Gemini's hook. Its prompt begins with the output of its SessionStart hooks."""
+    """Read Gemini's hook, whose prompt begins with the output of its SessionStart hooks."""
     opening, closing = "<hook_context>", "</hook_context>"
     prompt = _read("gemini", event, env)
     text = prompt.text
@@ -273,5 +274,5 @@ def _text_at(value: object, path: Path) -> str:
             value = value[step] if step < len(value) else None
         else:
             return ""
-    # JSON can hold half of a surrogate pair, which the daemon could not be sent.
+    # JSON can hold half of a surrogate pair, which cannot be sent to the daemon.
     return value.encode(errors="replace").decode() if isinstance(value, str) else ""

@@ -24,7 +24,7 @@ def run_index(
 ) -> dict[str, Any]:
     """Call `index` and return the daemon's result.
 
-    `session` is the session for which the servers of projects are asked, or empty. Without
+    `session` is the key of the session with whose values servers are started, or empty. Without
     `asks_servers`, the index is written from saved tool lists.
 
     Raises:

@@ -79,7 +79,7 @@ def _running(command: list[str], errors_to: int) -> "Iterator[subprocess.Popen[s
         stderr=errors_to,
         text=True,
         errors="replace",
-        # Ctrl-C is for this command, and it ends the program that it started.
+        # Ctrl-C is for this command, which then ends the program that it started.
         start_new_session=True,
     ) as process:
         try:

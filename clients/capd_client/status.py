@@ -53,9 +53,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def show_in_client() -> int:
-    """Print the status line for the client whose JSON is on standard input; never fails.
+    """Print the status line for the client whose JSON is on standard input.
 
-    Return 0, always. Claude Code runs it after each answer and shows its output below the prompt.
+    Return 0, always: this never fails. Claude Code runs the command after each answer and shows its
+    output below the prompt.
     """
     try:
         asked = json.loads(sys.stdin.buffer.read(_LONGEST_INPUT_BYTES))

@@ -182,7 +182,7 @@ def _apply(table: Any, changes: Changes, path: Path) -> None:
 def _put(table: Any, key: str, value: Any, *, is_given: bool = True) -> None:
     """Set `key` in `table`, or remove it if `value` is None, an empty text or False.
 
-    A preset may be an empty text or False. Unless `is_given`, nothing changes.
+    For the key `preset`, only None removes it. Unless `is_given`, nothing changes.
     """
     if not is_given:
         return

@@ -52,7 +52,7 @@ def _import_with_less() -> None:
     asyncio = _StandIn("asyncio")
     instead = {"rich": None, "twisted": None, "asyncio": asyncio, "typing_extensions": None}
     with _instead_of(instead):
-        # For everybody who imports them from here on.
+        # Imported here, so that every later import finds these modules.
         import msgspec  # noqa: F401, PLC0415
         import structlog  # noqa: F401, PLC0415
 

@@ -2,8 +2,9 @@
 
 Each finding has a file, a line and a reason. Without PATH it checks the configuration, every tap of
 the user's list, the starter tap and all overlays. With PATH it checks the tap or the overlay in
-that folder. All providers are checked, not only the selected ones. No server is started and the
-network is not used: a server's tools are taken from its last run.
+that folder. All providers of a capability (its alternative implementations) are checked, not only
+the selected one. No server is started and the network is not used: a server's tools are taken from
+its last run.
 """
 
 import json

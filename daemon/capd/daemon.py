@@ -82,14 +82,14 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     """
     platform.share_one_heap()
     platform.keep_large_blocks_apart(_LARGE_BLOCK_BYTES)
-    # numpy reads this when it is loaded, which is with the first message. Its second thread spins
-    # for a while after each product, which doubled the processor time of a turn.
+    # numpy reads this when it is loaded, which is with the first message. A second thread of numpy
+    # spins for a while after each product, which doubled the processor time of a turn.
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     # The variable is for this process, not for processes that it starts.
     environment.pop("PYTHONMALLOC", None)
     where = places(environment, os.getuid())
-    # Before the first secret is read: this keeps other processes of this user from reading this
-    # one's memory.
+    # Called before the first secret is read: it keeps other processes of this user from reading
+    # the memory of this one.
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
     # Orphaned descendants become children of this process, so that they can be found.
     platform.become_subreaper()
@@ -103,8 +103,8 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     with contextlib.ExitStack() as stack:
         known = [*problems, *degraded]
         locks: list[PlaceLock] = []
-        # The lock of the state folder first: two daemons with different sockets must not share a
-        # state folder, and the other locks vanish with their folders.
+        # The lock of the state folder is taken first: two daemons with different sockets must not
+        # share a state folder, and the other locks vanish with their folders.
         try:
             locks.append(stack.enter_context(sole_daemon(Path(where.state, STATE_LOCK))))
         except LockUnsupportedError as error:
@@ -155,7 +155,8 @@ def _start_helpers(where: Places, live: LiveSettings, parser: Parser, is_service
     The parser is needed before the daemon can serve, if taps of others were never read. The
     sandboxing test is needed before the first server starts.
     """
-    # First, because it ends the helpers of an earlier daemon, and makes the mark of this one's.
+    # First, because it ends the helpers of an earlier daemon, and makes the mark for the helpers
+    # of this one.
     TREES.begin(Path(where.state), is_service=is_service)
     has_taps = Path(where.config, "taps.toml").exists()
     if has_taps and not Path(where.cache, parsed_taps.FILE).exists():
@@ -215,7 +216,7 @@ class Daemon:
             trio.open_nursery() as around,
         ):
             self._bus = bus
-            # Outside of the scope that it cancels, so that a second signal is noticed too.
+            # Started outside of the scope that it cancels, so that it also sees a second signal.
             around.start_soon(self._follow_signals, around)
             around.start_soon(self._take_login_path)
             around.start_soon(self._keep_place)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 USAGE = "usage: capd tap build PATH"
 TOGETHER = 64
-"""Texts that the model is given at once."""
+"""How many texts the model is given at once."""
 FAILED = 1
 WRONG_USAGE = 2
 
@@ -111,7 +111,7 @@ def embedded(texts: Sequence[str], known: "Mapping[str, Vectors]") -> "dict[str,
         ModelUnusableError: the model is needed, and cannot be loaded.
     """
     found = dict(known)
-    # Alike in length, so that little is padded.
+    # Sorted by length, so that the texts of a batch are hardly padded.
     missing = sorted((text for text in texts if text not in found), key=len)
     model = MiniLM() if missing else None
     for at in range(0, len(missing), TOGETHER):

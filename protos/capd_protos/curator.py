@@ -1,4 +1,9 @@
-"""Messages of the curator: sessions, their active sets and their surfaces."""
+"""Messages of the curator, the actor that owns all sessions.
+
+A session's active set is the capabilities and single tools that are switched on in it. Its surface
+is the list of tools that its client is shown. A turn is one message of the user, and what it
+changes in the session. Memories are short texts for the model about a capability or a tool.
+"""
 
 from typing import Literal
 
@@ -47,7 +52,8 @@ class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
     hello: Hello
     peer_pid: int
     is_bare: bool = False
-    """Whether active tools keep the names of their servers, and capd's own tools are not listed."""
+    """Whether active tools keep the names that their servers give them, and capd's own tools are
+    not listed."""
     bridge: str = ""
     """The bridge that the connection came over; empty for a local one."""
     far_project: str = ""
@@ -70,16 +76,16 @@ class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
 class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     """Give a user's message to a session.
 
-    A prompt hook waits `patience` seconds for the reply. If it could wait longer (see `longest`), a
-    turn that has to wait for the embedding model is held: the reply comes at once and has
-    `is_held`, and the client sends the message again, with `is_again`, to get the result.
+    A prompt hook waits `patience` seconds for the reply, or up to `longest` seconds if it has to. A
+    turn that has to wait for the embedding model is then held: the reply comes at once and has
+    `is_held`. The client sends the message again, with `is_again`, to get the result.
     """
 
     session: SessionKey
     text: str
     budget: int = 0
-    """The most tokens that tools switched on and texts for the model may take together; 0 for no
-    limit."""
+    """The most tokens that the turn's new tools and its texts for the model may take together; 0
+    for no limit."""
     has_no_output: bool = msgspec.field(default=False, name="is_mute")
     """Whether the client discards the answer, so that its model never reads it."""
     patience: float = 0.0
@@ -114,8 +120,8 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     problem: str = ""
     """Why the chosen capability could not be switched on."""
     suggestion: str = ""
-    """Text for the model: capabilities that the user may have meant; empty if it has read that
-    already."""
+    """Text for the model: capabilities that the user may have meant; empty if the last turn
+    suggested the same ones."""
     context: str = ""
     """Text for the model from a prompt hook: what was switched on, and the names to call it by."""
     tools: list[str] = []
@@ -130,7 +136,7 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     budgeted: int | None = None
     """The tokens of the budget that were used."""
     index: str = ""
-    """Text for the model: what is installed. Sent once a session, to clients that ignore
+    """Text for the model: what is installed. Sent once in a conversation, to clients that ignore
     instructions."""
     notice: str = ""
     """The line for the user when something is switched on; empty if the user wants none."""
@@ -262,11 +268,11 @@ class SessionEntry(msgspec.Struct, frozen=True):
     cap: int
     """The most capabilities with tools that may be on at once."""
     surface: int
-    """How many tools are on the list, capd's own included."""
+    """How many tools are on the surface, capd's own included."""
     available: int
-    """How many tools there are for the session, listed or not."""
+    """How many tools the session may use, listed or not."""
     surface_chars: int
-    """The size of the list of tools as JSON, in bytes."""
+    """The size of the surface as JSON, in bytes."""
     client_sessions: list[str] = []
     """The client's own ids of the conversation."""
     linked_by: str = ""
@@ -284,21 +290,21 @@ class SessionEntry(msgspec.Struct, frozen=True):
     mode_reason: str = ""
     """Why the surface has this mode."""
     unlisted: int = 0
-    """How many active tools are not on the list: the client calls them by name or through
+    """How many active tools are not on the surface: the client calls them by name or through
     `tool_call`."""
     parent: str = ""
     """The session that started this one (a sub-agent's parent); empty if none did."""
     tokens: int | None = None
     """The tokens that its surface takes."""
     tokens_saved: int | None = None
-    """Tokens saved against a list of every tool, less what capd added; negative if capd costs more.
-    """
+    """Tokens saved compared with listing every tool, minus the tokens that capd added; negative if
+    capd costs more."""
     tokens_state: TokensState = ""
-    """Whether `tokens` is known; `not_listed` if the client has never asked for the tool list."""
+    """Whether `tokens` is known; `not_listed` if the client has never asked for its tools."""
     memories: int = 0
     """How many memories its model has been given."""
     memories_left_out: int = 0
-    """How many memories did not fit into the budget."""
+    """How many memories did not fit into the token budget of their turns."""
     memory_tokens: int = 0
     memory_budget: int = 0
     calls: int = 0
@@ -310,7 +316,7 @@ class SessionEntry(msgspec.Struct, frozen=True):
     index_listed: int = 0
     """How many capabilities the model was told about when the session began."""
     index_left_out: int = 0
-    """How many capabilities did not fit into that text."""
+    """How many capabilities did not fit into the text of `index_listed`."""
     index_tokens: int = 0
     suggestions_left_out: int = 0
     """How many capabilities fitted a message and did not fit into its turn's budget."""
@@ -380,7 +386,10 @@ class CapabilityUsed(msgspec.Struct, frozen=True, tag="session.capability_used")
 
 
 class RoutingTaught(msgspec.Struct, frozen=True, tag="session.routing_taught"):
-    """What a user or a model did after a message gives a label, from which routing learns."""
+    """After a message, a user or a model did something that routing learns from.
+
+    The record of that act is called a label.
+    """
 
     session: SessionKey
     label: RoutingLabel
@@ -500,7 +509,7 @@ class LessonEntry(msgspec.Struct, frozen=True):
     tool: ToolName
     content: str
     schema: bytes
-    """The mistaken arguments as a JSON Schema; empty if an argument was missing."""
+    """The mistaken arguments as a JSON Schema; empty if the mistake was a missing argument."""
     count: int
     """How often it was learnt."""
 

@@ -1,4 +1,7 @@
-"""Messages about tool definitions: which are trusted, and which have changed since."""
+"""Messages about tool definitions: which are trusted, and which differ from the trusted ones.
+
+A tool is withheld if no client may see or call it because of its definition.
+"""
 
 from typing import Literal
 
@@ -25,7 +28,7 @@ class VetTools(msgspec.Struct, frozen=True, tag="definitions.vet"):
     instance: InstanceId = InstanceId("")
     """The instance that listed them."""
     running: list[InstanceId] = []
-    """The server's running instances; each may list other tools, depending on its project."""
+    """The server's running instances. Each may list different tools, depending on its project."""
 
 
 class ToolsVetted(msgspec.Struct, frozen=True, tag="definitions.vetted"):
@@ -89,7 +92,7 @@ class DefinitionChange(msgspec.Struct, frozen=True):
     seen_at: float
     """When it was first seen, in seconds since the epoch."""
     difference: str = ""
-    """The changed lines, as a unified difference; empty if it was not requested or has no room."""
+    """The changed lines, as a unified diff; empty if not requested, or if the reply has no room."""
 
 
 class DefinitionFlag(msgspec.Struct, frozen=True):

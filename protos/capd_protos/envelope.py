@@ -1,6 +1,6 @@
 """The envelope around every message between actors.
 
-On the wire it is two ZeroMQ frames: the envelope, then the body, both msgpack. The body is
+On the wire a message is two ZeroMQ frames: the envelope, then the body, both msgpack. The body is
 decoded with the union of the actor that the envelope is addressed to, so a mailbox can answer
 a body that it cannot read.
 """
@@ -26,7 +26,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     """Seconds that the sender still waits, from the moment of sending: two processes' clocks are
     never compared."""
     reply_to: Address
-    """The mailbox the answer is meant for; in a reply, the mailbox that answers."""
+    """The mailbox that the answer goes to; in a reply, the mailbox that answers."""
     protocol: int = 1
 
 

@@ -1,4 +1,8 @@
-"""Messages of the finder: which tools exist, and which of them fit a query."""
+"""Messages of the finder, the actor that searches tools and skills.
+
+A capability grants the tools of its servers that its filter lets through. The catalog is everything
+installed. An overlay is a file that changes what a tap defines, such as a tool's name.
+"""
 
 from typing import Literal
 
@@ -57,7 +61,8 @@ class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
     capability: str = ""
     """Only tools of capabilities whose name matches this glob."""
     category: str = ""
-    """Only tools of capabilities of this domain, or whose name begins with it (`messaging`)."""
+    """Only tools of capabilities with this domain, or with this name, whole or up to its first
+    dash."""
 
 
 class ToolHit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -229,7 +234,7 @@ class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
     """The size of all permitted definitions."""
     unlisted: int = 0
     matching: list[ToolHit] = []
-    """By pattern, then in the order in which the servers list them."""
+    """The tools that match, sorted by pattern, then in the order in which the servers list them."""
     eager: list[EagerServer] = []
     model_bytes: int = 0
     """The size of those parts of the permitted definitions that a model reads: names, descriptions
@@ -287,7 +292,7 @@ class CuratedTool(msgspec.Struct, frozen=True):
 
     hit: ToolHit
     is_clear: bool
-    """Whether the message clearly means this tool, by the threshold of curation."""
+    """Whether the tool's score reaches the threshold from which a message clearly means a tool."""
     is_pinned: bool = False
 
 

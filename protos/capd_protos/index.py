@@ -1,4 +1,7 @@
-"""Messages of the capability index: each capability in a few words, and the file of them."""
+"""Messages of the capability index and of its file.
+
+The index describes each capability in a few words.
+"""
 
 import msgspec
 
@@ -26,12 +29,13 @@ class IndexEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     is_automatic: bool = True
     """Whether a message may switch it on automatically."""
     threshold: float = 0.0
-    """A score that it must reach for that, besides the threshold for all capabilities."""
+    """A score that it must reach to be switched on automatically, besides the threshold for all
+    capabilities."""
     domains: list[str] = []
 
 
 class ListIndex(msgspec.Struct, frozen=True, tag="index.list"):
-    """Return the index for a project's sessions; an empty project means those without one."""
+    """Return the index for a project's sessions; an empty project means sessions without one."""
 
     project: str = ""
 

@@ -44,7 +44,7 @@ class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
     fingerprint: str
     """The first 16 hex digits of the SHA-256 of the message."""
     outcome: str
-    """As in `Decision`, and so is `reason`."""
+    """The outcome as in `types.Decision`; `reason` is as there, too."""
     reason: str
     name: str
     """`tap/name` of the winner, if there is one."""
@@ -98,8 +98,8 @@ class ScriptNote(msgspec.Struct, frozen=True, tag="ledger.script"):
     """Milliseconds from its request to its end. If a later daemon has continued the script, only
     the time in that daemon counts."""
     calls: list[tuple[str, str, int, float]] = []
-    """The wire name of a tool, an outcome as in `CallNote`, how many calls, and their mean
-    milliseconds."""
+    """One entry for each tool and outcome: the tool's wire name, the outcome as in `CallNote`, the
+    number of calls, and their mean duration in milliseconds."""
 
 
 Note = CallNote | DecisionNote | ActivationNote | SessionNote | ScriptNote

@@ -2,7 +2,8 @@
 
 `CAPD_HOME` puts everything under one folder (tests, several daemons side by side);
 `CAPD_SOCKET` names the socket alone; otherwise the XDG places (docs/protocol.md).
-The shim has a copy of `socket_path` that imports nothing; a test compares the two.
+The shim, which an editor starts and waits for, has a copy of `socket_path` that imports nothing; a
+test compares the two.
 """
 
 import os

@@ -1,4 +1,8 @@
-"""Messages of the registry: what is installed, and which capability a message asks for."""
+"""Messages of the registry: what is installed, and which capability a message asks for.
+
+A capability is routable if a message can switch it on. A label is the record of what a user or a
+model did after a message; routing learns from labels.
+"""
 
 from typing import Literal
 
@@ -44,7 +48,7 @@ class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
     restrictions: list[CapabilityRestriction] = msgspec.field(default_factory=list, name="bars")
     """What the user has configured for single capabilities."""
     waits: float = 0.0
-    """Seconds to wait for a model that is loading, if the words alone do not decide."""
+    """Seconds to wait for a model that is loading, if the message's words alone do not decide."""
 
 
 class ResolveCapability(msgspec.Struct, frozen=True, tag="registry.resolve"):
@@ -413,9 +417,9 @@ class LearningDescribed(msgspec.Struct, frozen=True, tag="registry.learning_desc
 
     entries: list[LearntEntry]
     shared: float = 0.0
-    """The offset that is added to every capability."""
+    """The part of the learnt offset that is the same for every capability."""
     labels: int = 0
-    """How many labels are saved, from which this was learnt."""
+    """How many labels are saved."""
     is_on: bool = True
     """Whether learning is switched on in the project of the request."""
     problem: str = ""
@@ -427,7 +431,7 @@ class ForgetLearning(msgspec.Struct, frozen=True, tag="registry.forget_learning"
     """Forget what routing has learnt from use."""
 
     name: str = ""
-    """Only of this capability, as `name` or `tap/name`; empty for all."""
+    """Forget only what was learnt about this capability: `name` or `tap/name`; empty for all."""
     is_last: bool = False
     """Whether to forget only the newest label, of whichever capability."""
 

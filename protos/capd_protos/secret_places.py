@@ -8,8 +8,8 @@ import re
 KEYRING_SERVICE = "capd"
 """The service of the keyring's entries; the key is their user name."""
 WORST_KEYRING = 1
-"""The lowest priority (`keyring` package) of a usable backend. Others fail always, keep nothing, or
-keep secrets unencrypted."""
+"""The lowest priority (`keyring` package) of a usable backend. Backends below it always fail, store
+nothing, or store secrets unencrypted."""
 FILE_NAME = "secrets.env"
 """The file with secrets in the configuration folder: mode 0600, in the format of dotenv files."""
 FILE_LIMIT_BYTES = 1 << 20

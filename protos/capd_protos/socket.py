@@ -3,7 +3,7 @@
 Link frames carry the member `capd` first and belong to the socket itself: `hello`, `welcome`,
 `refused`, `env`, `want_env`, `dispatched`, `durable`, `goodbye`, `closing`. Every other line is
 JSON-RPC 2.0: MCP on a connection of role `mcp`, the control methods of `METHODS` on one of role
-`control`.
+`control`. A request is durable if the next daemon can continue it after this one has ended.
 """
 
 from typing import Annotated, Any, Literal
@@ -11,21 +11,21 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""A number that the messages between actors can hold; JSON has longer ones."""
+"""An integer that the messages between actors can hold. JSON allows larger ones."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
-"""A number that capd has given out, counting up."""
+"""A number that capd has assigned to something, counting up."""
 
 LINK_PREFIX = b'{"capd":'
 """Every link frame starts with these bytes, so whoever only passes lines on need not parse them to
 recognise one."""
 
 LINE_LIMIT_BYTES = 32 * 1024 * 1024
-"""A longer line of a client's is discarded and answered with `INVALID_REQUEST`."""
+"""A longer line from a client is discarded and answered with `INVALID_REQUEST`."""
 
 DAEMON_LINE_LIMIT_BYTES = 257 * 1024 * 1024
-"""No line of the daemon's is longer: it has room for a server's line of 256 MiB and for what capd
-adds around that line."""
+"""No line from the daemon is longer. The limit has room for a server's line of 256 MiB and for what
+capd adds around that line."""
 
 HELLO_LIMIT_BYTES = 64 * 1024
 """A first line longer than this closes the connection."""
@@ -68,7 +68,7 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     profile: str = ""
     """The profile that the client's CAPD_PROFILE names; empty if it names none."""
     again: list[Int64 | str] = []
-    """Ids of requests that this connection repeats, which an earlier daemon called durable."""
+    """Ids of requests that an earlier daemon called durable and that this connection repeats."""
     credential: str = ""
     """The credential of a bridge's own socket; refused at the user's socket."""
 
@@ -149,9 +149,9 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 NOT_SENT = 4001
-"""No byte reached a server: safe to repeat."""
+"""No byte of the request reached a server: it is safe to repeat."""
 OUTCOME_UNKNOWN = 4002
-"""The server may have run it: check before repeating."""
+"""A server may have run the request: check its effects before you repeat it."""
 REFUSED = 4003
 """Denied by policy, limits or state; the text has the reason."""
 NOT_FOUND = 4004
@@ -197,15 +197,15 @@ class TurnParams(msgspec.Struct, frozen=True):
     session: str = ""
     """The key of a session; may be empty if exactly one is open."""
     budget: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 0
-    """The most tokens that tools switched on and texts for the model may take; 0 for no limit."""
+    """The most tokens that the turn's new tools and its texts may take together; 0 for no limit."""
     mute: bool = False
-    """Whether the model will not read the answer; its texts are then given at a later turn."""
+    """Whether the model will not read the answer. Its texts are then given at a later turn."""
     patience: float = 0.0
     """Seconds after which nobody reads the answer any longer, if a client's hook sent the prompt.
     """
     longest: float = 0.0
-    """Seconds for which the client could wait, if it has to; 0 where that is `patience`. A turn
-    that waits for the model is answered with `held`, and the client asks for it again."""
+    """Seconds for which the client could wait if it has to; 0 if no longer than `patience`. A turn
+    that waits for the embedding model is answered with `held`, and the client asks for it again."""
     again: bool = False
     """Whether this asks for a turn that was `held`."""
 
@@ -228,8 +228,8 @@ class HookParams(msgspec.Struct, frozen=True):
     patience: float = 0.0
     """Seconds after which nobody reads the answer any longer; 0 if the hook waits for it."""
     longest: float = 0.0
-    """Seconds for which the client lets its hook wait, if it has to; 0 where that is `patience`. A
-    turn that waits for the model is answered with `held`, and the hook asks for it again."""
+    """Seconds for which the client lets its hook wait if it has to; 0 if no longer than `patience`.
+    A turn that waits for the embedding model is answered with `held`, and the hook asks again."""
     again: bool = False
     """Whether this asks for a turn that was `held`."""
 
@@ -446,14 +446,14 @@ class MemoriesParams(msgspec.Struct, frozen=True):
 
 
 class MemoryParams(msgspec.Struct, frozen=True):
-    """Params of `memory_read` and `memory_forget`: one of the user's own, by name."""
+    """Params of `memory_read` and `memory_forget`: one of the user's own memories, by name."""
 
     name: str
     """The name of its file, without the ending."""
 
 
 class MemoryAddParams(msgspec.Struct, frozen=True):
-    """Params of `memory_add`: the keys of its file."""
+    """Params of `memory_add`: the keys of the new memory's file."""
 
     kind: str
     """`declarative`, `procedural`, `corrective` or `episodic`; any other is refused with the
@@ -511,7 +511,7 @@ class ForgetLearningParams(msgspec.Struct, frozen=True):
     """Params of `learning_forget`; without a name and `last`, everything is forgotten."""
 
     name: str = ""
-    """Forget only this capability, as `name` or `tap/name`."""
+    """Forget only what was learnt about this capability: `name` or `tap/name`."""
     last: bool = False
     """Forget only what was learnt last, of whichever capability."""
 
@@ -522,7 +522,7 @@ class ApproveParams(msgspec.Struct, frozen=True):
     number: Count
     """The number of the call, as `approvals` returned it."""
     answer: Literal["once", "session", "always", "refuse"]
-    """For how long to approve the tool, or to refuse the call."""
+    """How long the approval of the tool lasts; `refuse` refuses the call."""
 
 
 class UseProfileParams(msgspec.Struct, frozen=True):

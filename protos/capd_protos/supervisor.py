@@ -1,4 +1,9 @@
-"""Messages of the supervisor: leases on servers, installers, logins, and what runs."""
+"""Messages of the supervisor: leases on servers, installers, logins, and what runs.
+
+An instance is a running connection to a server: a process, or an HTTP connection. A lease is a
+session's hold on an instance. An instance without leases is stopped after a while, its linger. A
+launcher is a program such as npx that fetches a package and runs it.
+"""
 
 from typing import Literal
 
@@ -32,7 +37,8 @@ class AcquireServer(msgspec.Struct, frozen=True, tag="supervisor.acquire"):
     project: str
     """The session's project root, an absolute path."""
     client: ClientFacts = ClientFacts()
-    """The session's client, whose name and capabilities the server reads if this starts it."""
+    """The session's client. If this request starts the server, the server gets its name and
+    capabilities."""
     bridge: str = ""
     """The bridge that the session came over; only sessions of the same bridge share its instances.
     """
@@ -112,13 +118,13 @@ class ServerEntry(msgspec.Struct, frozen=True):
     cwd: str = ""
     """The working directory of its last run; empty if it is not a process of capd's."""
     cwd_reason: str = ""
-    """Why its launcher runs in an empty folder and not in the project, which is not trusted; empty
-    if it runs in the project."""
+    """Why its launcher runs in an empty folder: the project is not trusted. Empty if it runs in the
+    project."""
     membership: Literal["", "namespace", "cgroup", "sweep", "group"] = ""
     """How capd knows which processes belong to it."""
     bridge: str = ""
-    """The bridge on whose far side it runs, and `project` and `cwd` are; empty if it runs on this
-    machine."""
+    """The bridge on whose far side it runs; `project` and `cwd` are paths there. Empty if it runs
+    on this machine."""
 
 
 class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):
@@ -312,7 +318,7 @@ class EndProject(msgspec.Struct, frozen=True, tag="supervisor.end_project"):
 class TrustChanged(msgspec.Struct, frozen=True, tag="supervisor.trust_changed"):
     """Restart the user's own servers that start differently in a trusted project.
 
-    Launchers are restricted in a project that is not trusted.
+    The trust of `project` has changed. In a project that is not trusted, launchers are restricted.
     """
 
     project: str

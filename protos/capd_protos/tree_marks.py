@@ -1,7 +1,7 @@
 """Marks that a server's processes inherit, by which the daemon and its guards recognise them.
 
-The guard of a server puts two marks on itself before it starts the server, and everything below
-inherits both:
+The guard of a server is the small process above it. The guard puts two marks on itself before it
+starts the server, and every process below inherits both:
 
     environment     CAPD_INSTANCE=HOME.LIFE.server    replaced by whoever replaces the environment
     hard limit of   0x4350 | HOME | LIFE              an ordinary user can lower it, but never raise

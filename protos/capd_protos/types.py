@@ -1,11 +1,14 @@
-"""Ids and values that several messages and rules use."""
+"""Ids and values that several messages and rules use.
+
+A tap is a folder of capabilities and skills. An overlay is a file that changes what a tap defines.
+"""
 
 from typing import Literal, NewType
 
 import msgspec
 
 ActorName = NewType("ActorName", str)
-"""An actor of the daemon: `registry`, `supervisor`, `curator`, `embedder`, `gateway`."""
+"""The name of an actor of the daemon, such as `registry` or `curator`."""
 
 Address = NewType("Address", str)
 """A ZeroMQ endpoint within the daemon, `inproc://...`."""
@@ -33,10 +36,10 @@ InstanceId = NewType("InstanceId", str)
 """Identifies one running connection to a server: a process, or an HTTP connection."""
 
 FailedOutcome = Literal["not_sent", "outcome_unknown", "refused"]
-"""How a call ends that has no result of its server (docs/design/outcomes.md)."""
+"""How a call ends if its server gave no result (docs/design/outcomes.md)."""
 Scope = Literal["shared", "project", "session"]
 SandboxLevel = Literal["off", "guard", "strict"]
-"""How much of the machine a server is kept from, the least first (docs/sandbox.md)."""
+"""The levels of a server's sandbox, the weakest first (docs/sandbox.md)."""
 ContainerMount = Literal["none", "read", "write"]
 Where = Literal["host", "project"]
 """Where a server runs for a session over a bridge: on this machine, or where the project is."""
@@ -150,12 +153,12 @@ class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A server as its tap defines it. Placeholders stay: no message carries a secret."""
+    """A server as its tap defines it, with unfilled placeholders: no message carries a secret."""
 
     name: ServerName
     transport: str
-    """`stdio`, `http` or `builtin`. Files of a project that a person trusts like a server, such as
-    its memories, are also a `ServerSpec`: it has another word here and is never started."""
+    """`stdio`, `http` or `builtin`. Any other word marks a `ServerSpec` that is never started: it
+    stands for files of a project that a person trusts like a server, such as its memories."""
     tap: TapName
     command: str = ""
     args: tuple[str, ...] = ()
@@ -207,7 +210,7 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     description: str = ""
     triggers: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
-    """Domains that a session must be in one of; empty means every session."""
+    """The capability is only for sessions in one of these domains; empty means every session."""
     servers: tuple[ServerSpec, ...] = ()
     allowed_tools: tuple[str, ...] | None = None
     """Patterns as written; None or empty keeps all tools (docs/design/catalog.md)."""
@@ -216,7 +219,8 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     wanted_keys: tuple[str, ...] = ()
     """Environment keys that its placeholders use."""
     extra_triggers: tuple[str, ...] = ()
-    """Phrases that overlays add; `trigger_mean` is computed from its tap's own phrases alone."""
+    """Phrases that overlays add. The published routing rule, `trigger_mean`, uses only the phrases
+    of the tap itself."""
     extra_description: str = ""
     """The description that an overlay adds to the tap's own."""
     files: tuple[str, ...] = ()
@@ -225,8 +229,9 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     triggers_from_tools: bool = False
     """Whether the first tool list of each of its servers becomes further triggers."""
     tool_triggers: tuple[str, ...] = ()
-    """Those of `extra_triggers` that its servers gave. They count as evidence like others. But that
-    a message is such a trigger word for word does not decide, because a server chose the words."""
+    """Those of `extra_triggers` that its servers gave. They count as evidence like others. But a
+    message that is such a trigger word for word does not switch the capability on by that alone,
+    because a server chose the words."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -288,7 +293,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """Capabilities that fit and cannot be switched on. If the first of them would have won,
     `reason` is its reason."""
     part: int = 0
-    """The index of the part of a long message that decided; 0 for its ends or a short message."""
+    """The index of the part of a long message that decided; 0 for its beginning and end, or for a
+    short message."""
 
 
 RoutingAct = Literal["enabled", "disabled", "called"]
@@ -320,12 +326,13 @@ class LearntEntry(msgspec.Struct, frozen=True):
     capability: str
     """As `tap/name`."""
     offset: float
-    """The part of its offset that holds everywhere. The whole offset, which is added to its logit,
-    also has the part for all capabilities (`LearningDescribed.shared`)."""
+    """The part of its offset that holds in every project. Routing adds three parts to the logit of
+    its score: this one, `project_offset`, and the one that all capabilities share
+    (`LearningDescribed.shared`)."""
     project_offset: float
     """The further part of its offset in the project of the request."""
     enabled: int
-    """How many labels say that a person switched it on; the next two count the other labels."""
+    """How many labels say that a person switched it on; the next two count the other acts."""
     disabled: int
     called: int
     since: float
@@ -335,7 +342,7 @@ class LearntEntry(msgspec.Struct, frozen=True):
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool as its server lists it; the bytes are passed on unchanged."""
+    """A tool as its server lists it. The bytes pass unchanged unless an overlay edits the tool."""
 
     name: ToolName
     """Its name at the server, even if an overlay renames it: rules match this name."""

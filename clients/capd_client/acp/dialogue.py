@@ -1,9 +1,9 @@
 """Reads the messages between an editor and its agent, and adds capd to them.
 
-A new session gets capd as an MCP server, under a session key that this module makes. So the session
-of each prompt is known exactly. The daemon gets the user's words from a prompt, and may return a
-text for the model, which becomes another block of the prompt. Any other line passes unchanged: a
-line is encoded again only if something is added to it.
+A new session of the agent gets capd as an MCP server, under a key of a capd session that this
+module makes. So it is known which capd session each prompt belongs to. The daemon gets the user's
+words from a prompt, and may return a text for the model, which becomes another block of the prompt.
+Any other line passes unchanged: a line is encoded again only if something is added to it.
 """
 
 import json
@@ -23,12 +23,12 @@ _PROMPT = "session/prompt"
 _KEY = "CAPD_SESSION"
 _SILENCE = "CAPD_ACP"
 """A variable of the shim. If it is set, the shim answers the agent's own prompt hook with an empty
-text, because the prompt is sent to the daemon here."""
+text, because `capd acp` sends the prompt to the daemon."""
 _SHARING = ("opencode",)
 """Agents that connect to a folder's servers only once. All their sessions in one folder share a
 key."""
 _MOST_OPENING = 1000
-"""The most unanswered requests to open a session that are remembered; an agent may never answer."""
+"""How many unanswered requests to open a session are remembered; an agent may never answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Dialogue:
         return self._shared.setdefault(folder, key) if self._is_sharing else key
 
     def _opened(self, message: Json, params: Json) -> bytes:
-        """Return the request with capd added to its servers; empty if that is impossible."""
+        """Return an opening request with capd added to its servers; empty if that is impossible."""
         servers = params.get("mcpServers", [])
         if not isinstance(servers, list):
             return b""
@@ -135,7 +135,7 @@ class Dialogue:
             if self._names_transport:
                 ours = {"type": "stdio", **ours}
             servers = [*servers, ours]
-        # If the editor itself is connected to capd, its own key is in use there.
+        # If the entry is the editor's own, its key is dropped: the editor's session uses that key.
         ends = [{"name": _KEY, "value": key}, {"name": _SILENCE, "value": "1"}]
         env = [*_env_without_key(ours), *ends]
         servers = [{**ours, "env": env} if each is ours else each for each in servers]

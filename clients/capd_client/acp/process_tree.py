@@ -1,8 +1,8 @@
 """Ends an agent and everything that it started, so that nothing outlives the editor.
 
-An agent may ignore the end of its input, and SIGTERM as well (Gemini CLI ignores both), and its
-real work may be in a child process. A child that has detached itself, as a daemon does, is found by
-an environment variable that only this agent was started with. An editor may kill `capd acp` itself.
+An agent may ignore the end of its input, and SIGTERM as well: Gemini CLI ignores both. Its real
+work may be in a child process. A child that has detached itself, as a daemon does, is found by an
+environment variable that only this agent was started with. An editor may kill `capd acp` itself.
 For that case a separate process, the watcher, waits beside it.
 """
 

@@ -22,7 +22,7 @@ _READ_BYTES = 256 * 1024
 _LINE_LIMIT_BYTES = 64 * 1024 * 1024
 """A longer line is passed on in pieces, and is not parsed."""
 VARIABLE = "CAPD_ACP"
-"""Tells the agent's own hooks and plugins that its prompts are sent to capd here."""
+"""Tells the agent's own hooks and plugins that `capd acp` sends its prompts to the daemon."""
 GRACE = 5.0
 """Seconds that an agent gets to end by itself when its editor is gone, and again after SIGTERM."""
 _DRAIN = 1.0

@@ -11,8 +11,8 @@ from capd_client.acp.dialogue import Prompt
 from capd_client.control import Control, ControlError, DaemonDownError
 
 BUDGET = 0.3
-"""Seconds for which a prompt waits for its turn. A longer turn goes on; then its tools come one
-request of the model later."""
+"""Seconds for which a prompt waits for its turn. A turn that takes longer goes on; the model then
+gets its tools one request later."""
 _PATIENCE = 20.0
 """Seconds to wait for a session that its agent opens only after the first prompt."""
 _TURN_TIMEOUT = 120.0
@@ -21,7 +21,7 @@ _RELIST = 0.06
 """Seconds to wait for an agent that was told of new tools: it lists them again within 8 to 26 ms.
 """
 _MOST_AT_ONCE = 8
-"""The most turns without an answer at a time. A daemon that hangs gets no more."""
+"""The most turns that wait for an answer at a time. A daemon that hangs gets no more."""
 _NOT_FOUND = 4004
 _SAYING = 0.03
 """Seconds of the budget that are kept for passing the answer from the daemon to the agent."""

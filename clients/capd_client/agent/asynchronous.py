@@ -30,7 +30,7 @@ class _Waiter:
 
 
 class AsyncSession:
-    """A conversation with capd, like `Session`, for tasks; `async with` opens and closes it.
+    """A session with capd for asynchronous tasks, like `Session`; `async with` opens and closes it.
 
     Cancelling a task cancels its request.
     """

@@ -36,7 +36,7 @@ _FAREWELL = 1.0
 class Session:
     """A session with capd, for programs that block: send messages, list tools, and call them.
 
-    It reconnects by itself after a restart of the daemon. Get one from `connect`, with `with`.
+    It reconnects by itself after a restart of the daemon. `with connect(...)` opens and closes one.
     """
 
     def __init__(self, facts: AgentFacts, where: Address, patience: float) -> None:

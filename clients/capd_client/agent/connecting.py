@@ -47,8 +47,8 @@ class Connecting:
 
     async def __aenter__(self) -> "AsyncSession":
         """Open a session for an asynchronous program."""
-        # Imported here: anyio takes as long as all of capd's commands, and only an asynchronous
-        # program, which has loaded it already, needs it.
+        # Imported here: importing anyio takes as long as importing all of capd's commands, and only
+        # an asynchronous program needs it, which has loaded it already.
         from capd_client.agent.asynchronous import AsyncSession  # noqa: PLC0415
 
         self._async_session = AsyncSession(self._facts, self._where, self._patience)

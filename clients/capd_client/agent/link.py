@@ -2,9 +2,10 @@
 
     apart -> greeting -> (initializing ->) up -> apart ...    any -> over
 
-It keeps the two rules of docs/protocol.md: every request gets exactly one outcome, and a request
-that may have run is never sent twice. The code that does the I/O calls `connected`, `take` and
-`lost`, and writes what `output` returns. Only one thread may use it at a time.
+The link is apart without a connection, greeting until the welcome comes, and initializing during
+the MCP handshake. Two rules of docs/protocol.md hold: every request gets exactly one outcome, and a
+request that may have run is never sent twice. The code that does the I/O calls `connected`, `take`
+and `lost`, and writes what `output` returns. Only one thread may use it at a time.
 """
 
 import json
@@ -91,7 +92,7 @@ class Link:
         """Whether a person has stopped capd. While this is set, no daemon is started, and requests
         fail at once."""
         self.changes = 0
-        """How often the list of tools may have changed so far."""
+        """A count of the moments at which the list of tools may have changed."""
         self.fatal: CapdError | None = None
         """Why the session is over; None if it is not, or if it was closed."""
         self._resume = ""

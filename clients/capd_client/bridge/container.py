@@ -1,7 +1,7 @@
 """A bridge into a container: connections go over the input and output of one command in it.
 
-The engine (podman or Docker) runs that command, `exec`. Nothing is mounted, no port is opened, and
-the container needs no network. It needs Python 3.8 and a home that can be written to.
+The engine (podman or Docker) runs that command with `exec`. Nothing is mounted, no port is opened,
+and the container needs no network. It needs Python 3.8 and a home that can be written to.
 """
 
 import os
@@ -27,11 +27,11 @@ from capd_client.bridge.streams import StreamEndedError, Streams
 ENGINES = ("podman", "docker")
 _OWN = {"podman": ("--detach-keys=",), "docker": ()}
 """More options of `exec` for each engine. podman's detach keys are switched off, because podman
-would remove their bytes from any stream, also from frames."""
+would remove the bytes of these keys from any stream, and so from frames."""
 
 
 class ContainerBridge(FarBridge):
-    """A bridge into a container, over a command that the engine runs there (`exec`)."""
+    """A bridge into a container, over a command that the engine runs there with `exec`."""
 
     kind = "container"
 

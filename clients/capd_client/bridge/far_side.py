@@ -1,10 +1,12 @@
 """The program on the far side of a bridge: it installs the shim there, and removes it again.
 
+The far side is the other host or the container; the near side is the machine of the daemon.
+
     prepare ──> hold ──`bye`, end of input, silence, a signal──> everything removed
                   └──a newer `prepare` came──> left as it is
 
-It needs Python 3.8 and its standard library, and reads its orders from standard input, so that no
-secret is ever among the arguments of a process. Everything is in one folder of mode 0700:
+The program needs Python 3.8 and its standard library, and reads its orders from standard input, so
+that no secret is ever among the arguments of a process. Everything is in one folder of mode 0700:
 
     ~/.local/share/capd-bridge/NAME/  capd.pyz  credential  generation  pid  socket
 """
@@ -57,7 +59,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with contextlib.suppress(FileNotFoundError):
-                # The previous holder may have removed the folder, and another made it again.
+                # The previous holder may have removed the folder, and another process created it.
                 is_held = os.path.samestat(above.stat(), os.fstat(lock))
             if is_held:
                 yield
@@ -105,7 +107,7 @@ def hold(folder: Path, generation: str) -> None:
     The near side is the machine of the daemon, from which the bridge was opened. `generation` is
     that of the command `prepare`: what a newer connection has installed is left in place.
     """
-    # In the zip file that a bridge puts here, the runner is a module of its own.
+    # The zip file that a bridge copies here contains the runner as a separate module.
     from capd_client.bridge.runner import RunnerSupervisor  # noqa: PLC0415
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -127,7 +129,7 @@ def hold(folder: Path, generation: str) -> None:
 
 def hold_streams(folder: Path, generation: str) -> None:
     """Serve the socket over standard input and output; as `hold`, remove everything at the end."""
-    # In the zip file that a bridge puts here, these are modules of their own.
+    # The zip file that a bridge copies here contains these as separate modules.
     from capd_client.bridge.runner import RunnerSupervisor  # noqa: PLC0415
     from capd_client.bridge.streams import StreamEndedError, Streams  # noqa: PLC0415
 
@@ -196,10 +198,11 @@ def _stop(_number: int, _frame: object) -> None:
 def clean(folder: Path, generation: str = "") -> None:
     """Remove everything that the bridge installed, unless a newer one of this name replaced it.
 
-    It was replaced if the saved generation is not `generation`. An empty one always removes.
+    It was replaced if the saved generation is not `generation`. If `generation` is empty,
+    everything is removed in any case.
     """
     if not folder.parent.is_dir():
-        # Taking the lock would make it again.
+        # Nothing is installed, and taking the lock would create the folder.
         return
     with locked(folder):
         if not generation or _generation_of(folder) == generation:

@@ -24,7 +24,7 @@ class HeldBridge:
         self.credential = str(opened["credential"])
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when `next_event` has one to return."""
+        """Return the descriptor that becomes readable when `next_event` has an event to return."""
         return self._control.fileno()
 
     def next_event(self) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 open the bridge ──> prepare ──> serve ──cut──> prepare ... as long as it takes
                           ^         │
                           └─daemon──┘──revoked, a signal, ended on the far side──> removed
+
+`daemon` stands for a daemon that is back after a restart. The far side is the other host or the
+container.
 """
 
 import contextlib
@@ -28,7 +31,7 @@ RUN = (
     "import sys; n = int(sys.stdin.buffer.readline()); "
     'exec(compile(sys.stdin.buffer.read(n), "capd-bridge", "exec"))'
 )
-"""Reads a program from standard input and runs it, so that no process list shows it."""
+"""Reads a program from standard input and runs it, so that no process list shows the program."""
 BEAT = 5.0
 """Seconds between two messages to the far side, which ends after a minute without one."""
 FAREWELL = 5.0

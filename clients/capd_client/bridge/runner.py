@@ -129,7 +129,7 @@ def kill_below(spared: frozenset[int] = frozenset()) -> None:
         for pid in doomed:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        # Orphans that another process collects end without a signal to this one.
+        # An orphan that another process reaps causes no signal here, so the loop looks again soon.
         time.sleep(0.01)
 
 
@@ -269,7 +269,8 @@ class _Runner:
     def _is_answered(self, end: socket.socket) -> bool:
         """Return whether the daemon answers a hello in time.
 
-        A daemon that hangs must not keep this process from its guards, nor from its own end.
+        Without a time limit, a daemon that hangs would keep this process from reaping its guards,
+        and from ending.
         """
         until = time.monotonic() + _HELLO_TIMEOUT
         while time.monotonic() < until:

@@ -5,7 +5,8 @@
                               └─daemon back────┘──revoked, a signal, ended on the host──> removed
 
 The far side needs sshd and Python 3.8. It gets one file and the bridge's credential, over the
-standard input of ssh. `hold` removes both when its input ends, so this process may be killed.
+standard input of ssh. `hold` runs there, and removes both when its input ends, even if this process
+is killed.
 """
 
 import contextlib
@@ -110,7 +111,7 @@ class SshBridge(FarBridge):
             if out in ready:
                 chunk = os.read(out, 65536)
                 if not chunk:
-                    # Its session is over, but it waits for connections that editors still have.
+                    # ssh's session is over, but ssh waits for connections that editors still have.
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(_LAST_WORDS)
                     raise FarSideError(f"ssh {self._target} ended ({process.returncode})")

@@ -6,9 +6,9 @@ and the payload:
     o   a connection was made on the far side      e   a connection ended
     d   its data, 64 KiB at most                   w   a word of the bridge itself, in JSON
 
-Both ends run this code, the far one on Python 3.8. Neither trusts the other: the size of frames,
-the number of connections and the unwritten data are bounded. A connection that reads too slowly is
-closed, so it never delays the others.
+The near end is on the machine of the daemon. Both ends run this code, the far one on Python 3.8.
+Neither trusts the other: the size of frames, the number of connections and the unwritten data are
+bounded. A connection that reads too slowly is closed, so it never delays the others.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Streams:
 
     def _put(self, kind: bytes, number: int, payload: bytes = b"") -> None:
         self._out += _HEAD.pack(kind, number, len(payload)) + payload
-        # Connections are no longer read long before this limit. So the bytes are answers to the
+        # Long before this limit, connections are no longer read. So these bytes are answers to the
         # other end, which sends requests and reads nothing.
         if len(self._out) > MOST_WAITING_IN_ALL_BYTES:
             raise StreamEndedError("the other side reads nothing of what is sent to it")

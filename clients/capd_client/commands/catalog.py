@@ -21,7 +21,7 @@ def check(*, path: Path | None, as_json: bool) -> None:
     """Report errors in the configuration, taps and overlays, or in the tap at PATH."""
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
-    # -P: a folder `capd` in the working directory is not the daemon.
+    # -P, so that a folder `capd` in the working directory is not imported as the daemon.
     command = [sys.executable, "-P", "-m", "capd", "check", *([str(path)] if path else [])]
     command += ["--json"] if as_json else []
     # The daemon's own code checks the rules; no daemon has to run for it.
@@ -75,7 +75,7 @@ def tap_build(*, path: Path) -> None:
     from capd_client.indexing import run_index  # noqa: PLC0415 - threads, as in `capd index`
 
     run_index(this_places().socket, "", show_progress=True, asks_servers=True)
-    # -P: a folder `capd` in the working directory is not the daemon.
+    # -P, so that a folder `capd` in the working directory is not imported as the daemon.
     command = [sys.executable, "-P", "-m", "capd", "tap", "build", str(path)]
     click.get_current_context().exit(subprocess.run(command, check=False).returncode)
 

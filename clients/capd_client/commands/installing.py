@@ -46,7 +46,7 @@ class Vendor(Protocol):
         ...
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run `command`; return the file's content if it is as expected then, otherwise None."""
+        """Run `command`; return the file's new content, or None if that is not as expected."""
         ...
 
 
@@ -62,7 +62,7 @@ def make_with_vendor(ledger: Ledger, client: Vendor, change: FileChange) -> Path
     command = client.vendor_command(change)
     if not command:
         return make(ledger, change)
-    # What the command will write is not known yet, so that the entry matches no file until then.
+    # What the command will write is not known yet. Until it has run, the entry matches no file.
     ledger.note(change.path, original=change.original, left=None)
     left = client.run_vendor(command)
     if left is not None:
@@ -160,7 +160,7 @@ def _start_once(known: KnownClient) -> None:
                 command,
                 cwd=empty,
                 stdin=subprocess.DEVNULL,
-                # What it prints may have the user's keys in it.
+                # The client may print the user's keys.
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 timeout=_FIRST_START_TIMEOUT,

@@ -14,9 +14,9 @@ from capd_client.taps import TapError
 from capd_client.toml_files import store
 
 LONGEST = 200
-"""Characters of a phrase; a message is compared with it as a whole."""
+"""The most characters of a phrase. Messages are compared with the whole phrase."""
 MOST = 100
-"""Phrases of one capability that an overlay may have."""
+"""The most phrases of one capability in an overlay."""
 _ALL = "*"
 """The value of `--forget` without a name: everything."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")

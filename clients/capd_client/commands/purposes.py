@@ -190,7 +190,7 @@ def complete_help(command: click.Command, path: str) -> None:
     if path in EXAMPLES and not command.epilog:
         command.epilog = f"\b\nExample:\n  capd {EXAMPLES[path]}"
     if command.help:
-        # Unless it is given, click cuts the one-liner of a list of commands with dots.
+        # In a list of commands, click would otherwise cut a summary and end it with dots.
         first = command.help.partition("\n\n")[0]
         command.short_help = " ".join(first.split()).rstrip(".")
     command.params.sort(key=lambda each: _LAST.index(each.name) + 1 if each.name in _LAST else 0)

@@ -203,7 +203,7 @@ def top(*, every: float, in_browser: bool) -> None:
 
     socket = this_places().socket
     with Control(socket):
-        # Without a daemon a line reports it, not an empty screen.
+        # If no daemon runs, this raises an error, which is shown instead of an empty screen.
         pass
     app = TopApp(socket, every)
     app.run()
@@ -218,7 +218,7 @@ def _top_in_browser(every: float) -> None:
     except ModuleNotFoundError:
         fail(missing("web"))
     with Control(this_places().socket):
-        # As in a terminal: without a daemon a line reports it.
+        # As in a terminal: if no daemon runs, this raises an error.
         pass
     server = TokenServer(free_port(), every)
     click.echo(

@@ -13,7 +13,7 @@ from capd_client import definition_texts, tables
 from capd_client.commands.shared import ask, fail, json_option, print_json
 
 _LAUNCHERS = "launchers"
-"""The transport of the entry for the files that launchers read."""
+"""The `transport` of the entry that stands for the files that launchers such as npx read."""
 
 _NO_TERMINAL = (
     "capd trust asks a person, on a terminal, and this is none: nothing was trusted\n"

@@ -1,6 +1,7 @@
 """Checks that the prompts which hooks send reach their sessions.
 
-A prompt that reaches no session activates nothing; then only a model can, by a tool call.
+A prompt that reaches no session activates nothing. Then only a model can activate something, by a
+tool call.
 """
 
 from collections.abc import Iterator, Mapping

@@ -21,7 +21,7 @@ _NO_SUCH_SERVICE = 113
 _TIMEOUT = 5.0
 _OFTEN = 5
 """A running agent that was started this often since it was loaded is reported: it keeps dying."""
-# One tab is the agent itself; deeper lines belong to its endpoints and its environment.
+# Lines with one tab are about the agent itself; deeper ones about its endpoints and environment.
 _FACT = re.compile(r"^(?:\t| {1,4})?([a-z][a-z ]*) = (.*)$")
 
 

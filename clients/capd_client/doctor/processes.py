@@ -34,7 +34,7 @@ def check_processes(seen: CheckContext, proc: Path = Path("/proc")) -> Iterator[
     left = [
         pid
         for pid in _marked(proc, wanted, seen.uid)
-        # Checked last: a process that ends meanwhile has no parents either.
+        # `_is_dead` is checked last, because a process that ends meanwhile has no ancestors either.
         if not _is_below(proc, pid, daemon) and not _is_dead(proc, pid)
     ]
     if left:

@@ -62,7 +62,7 @@ def check_commands(seen: CheckContext) -> Iterator[Finding]:
     for capability in seen.capabilities:
         for command in capability.get("commands") or []:
             if "/" in command and not Path(command).is_absolute():
-                # Found from the folder that its server runs in, which differs by project.
+                # A relative path starts at the folder of the server, which differs by project.
                 continue
             users.setdefault(command, []).append(f"{capability['tap']}/{capability['name']}")
     path = _with_own_programs(seen.search_path)
@@ -155,8 +155,8 @@ def _with_own_programs(path: str) -> str:
 def _output(argv: list[str], env: Mapping[str, str]) -> str:
     """Run a program and return its output; empty if it fails or hangs.
 
-    It runs in `/`, not in the folder that this command is called in: that may be a fresh clone, and
-    version managers, hooks of shells and npm read settings from where they run.
+    It runs in `/`, because version managers, hooks of shells and npm read settings from the folder
+    in which they run. The folder of this command may be a fresh clone of somebody's repository.
     """
     path = env.get("PATH", os.defpath)
     try:

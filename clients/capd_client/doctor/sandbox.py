@@ -19,7 +19,7 @@ _TRIAL = ("--ro-bind", "/", "/", "--unshare-pid", "--dev", "/dev", "--proc", "/p
 
 
 _SCOPES = 6
-"""The version of Landlock's ABI since which it can keep processes from signalling others (Linux
+"""The first version of Landlock's ABI that can keep processes from signalling others (Linux
 6.12)."""
 # The same system calls as a server's guard makes; tried here, because a daemon may not be running.
 _MOUNT_TRIAL = """

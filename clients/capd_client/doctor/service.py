@@ -19,7 +19,8 @@ _AGAIN = "capd daemon install"
 def check_service(seen: CheckContext, lingering: Path = _LINGERING) -> Iterator[Finding]:
     """Check the units. Without units there is only a note: a client starts the daemon then.
 
-    `lingering` replaces systemd's folder with the users whose services survive a logout in tests.
+    In tests, `lingering` replaces the folder in which systemd lists the users whose services
+    survive a logout.
     """
     path = seen.env.get("PATH", os.defpath)
     systemd = Systemd(seen.env)

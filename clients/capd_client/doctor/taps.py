@@ -1,4 +1,4 @@
-"""Checks for taps with problems, as the daemon loaded them or as they are listed."""
+"""Checks for taps with problems, as the daemon loaded them or as the list of taps has them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,8 +1,8 @@
 """A server's definition in some client's file, with its plain and its secret parts.
 
 Two definitions are the same server if they have the same `identity` and no `difference`: everything
-is equal that affects its behaviour. Whether a value is written as a secret or as a reference makes
-no difference.
+that affects the server's behaviour is equal. Whether a value is written as a secret or as a
+reference makes no difference.
 """
 
 import re
@@ -135,7 +135,7 @@ def package(server: Definition) -> tuple[str, str]:
 
 def _located(server: Definition) -> dict[str, Text]:
     *before, last = server.url or ("",)
-    # Many definitions write it with a slash.
+    # Many definitions end the address with a slash.
     url = (*before, last.rstrip("/")) if isinstance(last, str) else server.url
     places: dict[str, Text] = {**server.env, "address": url}
     places |= {f"header {name.casefold()}": text for name, text in server.headers.items()}

@@ -1,7 +1,7 @@
 """Turns the entry of a server in a client's file into a `Definition`.
 
-Which keys a client uses is in the table of clients (`known_clients`). This file knows what their
-values mean, and the keys that several clients share.
+The table of clients (`known_clients`) has the keys that a client uses. This module interprets their
+values, and has the keys that several clients share.
 """
 
 import io
@@ -254,7 +254,7 @@ def _headers(entry: SourceEntry, reader: Reader) -> dict[str, Text]:
 
 def _folder(folder: Text, reader: Reader) -> Text:
     if folder in ((), (ProjectFolder(),), (".",), (str(reader.around.project),)):
-        # capd starts it in that folder in any case.
+        # capd starts the server in that folder in any case.
         return ()
     if len(folder) == 1 and isinstance(folder[0], str):
         path = folder[0]

@@ -1,9 +1,9 @@
 """Merges the definitions of the same server from several files, and gives each server a name.
 
-The first definition counts. From the others come values that the first only refers to, a timeout
-and a description that it lacks, and the places where the server was found. A name is the one that
-people chose, if capd allows it. If the user's own files have a server, nothing of it is taken from
-a project's files.
+The first definition counts. The others add the values that the first only refers to, a timeout and
+a description if the first has none, and the places where the server was found. A server's name is
+the one that people chose, if capd allows it. If the user's own files have a server, nothing of it
+is taken from a project's files.
 """
 
 import re
@@ -115,7 +115,7 @@ def _joined(one: Definition, other: Definition) -> Definition:
         return theirs if is_reference and any(isinstance(p, Hidden) for p in theirs) else ours
 
     env = {key: better(text, other.env.get(key, text)) for key, text in one.env.items()}
-    # No filter allows all tools.
+    # An empty filter allows all tools.
     tools = tuple(dict.fromkeys((*one.tools, *other.tools))) if one.tools and other.tools else ()
     return replace(
         one,

@@ -227,7 +227,8 @@ def _spoken(name: str) -> str:
 def own_definitions(tap: OwnTap) -> dict[str, Definition]:
     """Return the servers of `tap` by name.
 
-    For one whose file cannot be read, the definition is empty, and so is equal to no found server.
+    If a server's file cannot be read, its definition is empty, and so equals no server that was
+    found.
     """
     return dict(_each(tap))
 

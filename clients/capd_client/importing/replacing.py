@@ -1,8 +1,8 @@
 """Removes imported servers from a client's file (`capd import --replace`), and restores them.
 
-capd is installed into the client first, and uninstalled after the servers are restored. Undone in
-this order, a file that nobody else has changed is byte for byte the original again. In a file that
-was changed in between, only the servers that it lacks are added.
+capd is installed into the client first, and uninstalled after the servers are restored. In this
+order, a file that nobody else has changed gets its original bytes back. In a file that was changed
+in between, only the servers that it lacks are added.
 """
 
 import json
@@ -40,7 +40,7 @@ class TakenFile:
     client: str
     format: Format
     names: tuple[_Keys, ...]
-    """The keys that led to each server, and its name there."""
+    """For each server, the keys that lead to its list in the file, and then its name."""
 
 
 class Replacements:
@@ -68,8 +68,8 @@ class Replacements:
     def take(self, origins: Mapping[Origin, Mapping[str, Any]]) -> Path | None:
         """Remove the servers `origins`, all of one file.
 
-        Return the path of the original's backup; None if there is none. The value of each origin is
-        its entry as it was read; it must still be the same.
+        Return the path of the original's backup; None if there is none. The value of each
+        origin is the server's entry as it was read, which must not have changed since.
 
         Raises:
             InstallError: the file has changed since it was read, or cannot be edited.

@@ -42,7 +42,8 @@ _LOOKS = re.compile(
     r"(?=(?:[A-Za-z_+/=]*[0-9]){3})[A-Za-z0-9_+=]{24,}(?![A-Za-z0-9_+/=.-])",
     re.DOTALL,
 )
-"""Tokens whose makers gave them a prefix, keys, and long mixtures of both cases and digits."""
+"""Tokens with a known prefix, private keys, and long mixtures of upper case, lower case and digits.
+"""
 _USER_INFO = re.compile(r"(?<=://)(?P<user>[^:/@\s]{0,256}):(?P<password>[^@\s]{1,1024})(?=@)")
 _QUERY = re.compile(r"(?<=[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s]+)")
 _SEGMENT = re.compile(r"(?<=/)(?=[^/?#]*[0-9])(?=[^/?#]*[A-Za-z])[A-Za-z0-9_=.~-]{24,}(?=[/?#]|$)")
@@ -168,7 +169,7 @@ def _by_looks(text: Text, name: str, *, is_named: bool = False) -> Text:
     def hide(plain: str) -> list[Part]:
         parts = _of_plain_address(plain)
         if is_named and any(isinstance(part, Hidden) for part in parts):
-            # All of it, because a variable has one value and one key.
+            # All of the text is hidden, because a variable has one value and one key.
             return [Hidden(plain, key_of(name), is_named=True)]
         return [Hidden(p.value, key_of(name)) if isinstance(p, Hidden) else p for p in parts]
 

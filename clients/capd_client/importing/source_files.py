@@ -123,7 +123,8 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        # This parser is much slower. Megabytes of history without comments do not reach it.
+        # This parser accepts comments and is much slower. A long history without comments is
+        # parsed above.
         return parse(text).value
 
 

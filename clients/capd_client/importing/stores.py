@@ -92,6 +92,6 @@ class KnownValues(Mapping[str, str]):
             try:
                 self._keyring[key] = stored_secrets.in_keyring(key)
             except SecretError:
-                # Whether it can be written to is checked and reported when it is written.
+                # Whether the keyring works is checked and reported when a secret is written to it.
                 self._keyring[key] = None
         return self._keyring[key]

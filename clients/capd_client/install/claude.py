@@ -1,8 +1,8 @@
 """Claude Code: the server in its own configuration, and capd's hooks in its settings.
 
 A hook of type `mcp_tool` calls capd's tool `capd_turn` on the session's own connection to the shim,
-so capd knows which session it is from (docs/design/clients.md, finding 2). There is one for each
-event that capd needs:
+so capd knows which session it is from (docs/design/clients.md, finding 2). There is one such
+hook for each event that capd needs:
 
     UserPromptSubmit                the user's message
     PreToolUse                      the skill that is used, or the sub-agent that calls a capd tool
@@ -54,7 +54,7 @@ TOOL_HOOK: dict[str, Any] = {
     },
 }
 _MATCHERS = {_TOOL: "^(Skill|mcp__capd__.*)$"}
-"""The tools for which an event's hook runs. Without a matcher it would delay every tool call."""
+"""The tools for which an event's hook runs. Without this, the hook would delay every tool call."""
 
 
 def agent_hook(event: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Claude(Client):
         return [program, "mcp", "add-json", "capd", entry, "--scope", "user"]
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run `command`; return the file's content if it has capd's entry then, otherwise None."""
+        """Run `command`; return the file's new content, or None if that lacks capd's entry."""
         try:
             subprocess.run(
                 command,

@@ -89,7 +89,7 @@ class Client:
         return []
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run `command`; return the file's content if it is as expected then, otherwise None."""
+        """Run `command`; return the file's new content, or None if that is not as expected."""
         del command
         return None
 

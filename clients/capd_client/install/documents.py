@@ -49,7 +49,7 @@ def read_servers(text: str, file: ServersFile) -> Mapping[str, Any]:
 
 
 def program_of(entry: Any) -> str:
-    """Return the program that a server's entry starts; empty if it has none, such as one by URL."""
+    """Return the program that a server's entry starts; empty if there is none, as with a URL."""
     if not isinstance(entry, dict):
         return ""
     # Goose's key is `cmd`; older Zeds have a table, and opencode a list with the arguments.

@@ -120,8 +120,8 @@ def make(ledger: Ledger, change: FileChange) -> Path | None:
     """
     if change.after is None:
         raise AssertionError(change.path)
-    # Noted first. After a crash in between, the entry's digest matches no file, so `uninstall`
-    # removes only capd's part, and finds none.
+    # Noted first. After a crash in between, the entry's digest matches no file. So `uninstall` only
+    # looks for capd's part, and finds nothing to remove.
     backup = ledger.note(change.path, original=change.original, left=change.after)
     _check(change)
     change.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

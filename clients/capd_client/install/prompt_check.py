@@ -62,7 +62,7 @@ class PromptCheck:
 def check_prompt(client: Client, env: Mapping[str, str], uid: int, launcher: Path) -> PromptCheck:
     """Send a message as the client's hook would; return whether it reached the client's session.
 
-    `uid` is the user whose daemon is asked; it must be running. `launcher` is the program that the
+    The daemon of the user `uid` is asked, and must be running. `launcher` is the program that the
     client starts. The check takes about a second. It raises nothing: any failure becomes the reason
     in the result.
     """

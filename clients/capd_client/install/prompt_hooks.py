@@ -29,7 +29,7 @@ _CLINE_EVENTS = ("TaskStart", "UserPromptSubmit")
 EXECUTABLE = 0o700
 
 
-# Codex skips a hook without a message until its user has reviewed and trusted it
+# Codex silently skips a hook until its user has reviewed and trusted it
 # (docs/design/clients.md, finding 8). The review is the user's: capd writes the trust only for a
 # user who has asked for it.
 def trusted_hash(hook: Mapping[str, Any]) -> str:

@@ -115,7 +115,7 @@ def _insert(text: str, root: yaml.Node | None, path: Path, name: str, value: Any
         column = container.value[0][0].start_mark.column
         return _with_lines(text, _end(text, container), _lines(root, {name: value}), column)
     if container.tag == _NULL and not container.value and path:
-        # Below its own key, whatever comments follow.
+        # Inserted directly below the key of the empty map, before any comments.
         key = _key(_node(root, path[:-1]), path[-1])
         lines = _lines(root, {name: value})
         return _with_lines(

@@ -18,7 +18,7 @@ class RegistryError(Exception):
 
 def command() -> list[str]:
     """Return the command that runs an action, without the action."""
-    # -P: a folder `capd` in the working directory is not the daemon.
+    # -P, so that a folder `capd` in the working directory is not imported as the daemon.
     return [sys.executable, "-P", "-m", "capd", "registry"]
 
 

@@ -99,7 +99,7 @@ def await_end(pid: int) -> None:
         ServiceError: the process is still running.
     """
     if not _has_ended(pid, PATIENCE):
-        # Not a plain `kill`: a daemon that is stuck while it stops takes no notice of SIGTERM.
+        # A plain `kill` would not help: a daemon that is stuck while it stops ignores SIGTERM.
         raise ServiceError(
             f"the daemon (pid {pid}) has not ended within {PATIENCE:g} s\nTo end it: kill -9 {pid}"
         )

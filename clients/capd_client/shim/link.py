@@ -6,7 +6,8 @@ sent twice.
 
     down -> greeting -> (replaying ->) up -> down ...
 
-If there is no daemon, the shim starts one. If that fails, it answers as an MCP server with a single
+In the state `replaying`, a new daemon gets the `initialize` that was answered before it came. If
+there is no daemon, the shim starts one. If that fails, it answers as an MCP server with a single
 tool that says why, so that an editor never sees a broken server.
 
 A slow daemon does not block an editor, because the shim itself answers some requests after a short
@@ -881,7 +882,7 @@ class Shim:
         """Note the outcome of request `key`; return whether to pass `line` on to the host."""
         request = self._pending.get(key)
         if request is None:
-            # The daemon kept it for a request that the shim has answered meanwhile.
+            # The outcome is the daemon's second answer if the shim has answered the request itself.
             is_second = key in self._answered
             self._answered.pop(key, None)
             if is_second and key == self._initialize_key:
@@ -987,7 +988,7 @@ class Shim:
             return
         for line in self._from_host.feed(chunk):
             self._on_host_line(line)
-        # Without polling first: the socket has room nearly always.
+        # Written without polling first: the socket has room nearly always.
         if self._has_output():
             self._write_daemon()
 
@@ -1176,7 +1177,7 @@ def _wake_on_signals() -> int:
 
 
 def _peer_uid(sock: _socket.socket) -> int:
-    """Return the user id of the daemon; our own on platforms where it is not available."""
+    """Return the user id of the daemon; this user's on platforms where it is not available."""
     if sys.platform != "linux":
         return posix.getuid()
     credentials = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)

@@ -116,7 +116,7 @@ def requested_values(env: "Mapping[str, str]", keys: object) -> "dict[str, str]"
 
 
 def is_encodable(text: str) -> bool:
-    """Tell whether UTF-8 can encode `text`: not a lone surrogate, for an invalid byte."""
+    """Tell whether UTF-8 can encode `text`. A lone surrogate, for an invalid byte, it cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -216,7 +216,8 @@ class Starter:
             word = b""
         if word:
             self._leave()
-        # If it closed without a report, it was killed. The daemon may run: connecting will show it.
+        # If the socket was closed without a report, the process at the other end was killed. The
+        # daemon may still run: connecting will show it.
         return word.decode("utf-8", "replace")
 
     def _start_or_watch(self) -> str:
@@ -240,7 +241,7 @@ class Starter:
             self.stderr_tail = self._read_stderr_tail()
             self._failure = why
             self._failure_at = time.monotonic()
-        # It may have ended because another daemon is starting, which does not listen yet.
+        # The daemon may have ended because another one is starting, which does not listen yet.
         if time.monotonic() < self._failure_at + _SUCCESSOR_GRACE:
             return ""
         self._record_failure(self._failure)

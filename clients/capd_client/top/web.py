@@ -6,7 +6,7 @@
 A browser sends a cookie to all ports of a host, and so to a page of an MCP server as well. The
 cookie is therefore for the secret folder alone, which no other server can name.
 
-Each page that is open runs a `capd top` of its own, which ends with it (textual-serve).
+Each open page runs a `capd top` of its own, which ends when the page is closed (textual-serve).
 """
 
 import secrets

@@ -59,7 +59,8 @@ class Sweeper:
         try:
             projects = await thread(self._files.projects)
             found = await thread(self._files.found)
-            # Asked after the files were listed: a server started from here on uses its files now.
+            # Asked after the files were listed: a server that starts later uses its files, and
+            # `remove` spares files that were used in the meantime.
             servers = await self._supervisor.servers()
         except (CapdError, OSError) as error:
             log.warning("not_swept", reason=str(error))

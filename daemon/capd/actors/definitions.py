@@ -3,7 +3,8 @@
     the supervisor lists tools ──> compared ──> the daemon uses those that are not withheld
     a person decides ──> an event ──> the supervisor has the tools compared again
 
-`core.definitions` decides. This actor loads and saves baselines, one server at a time.
+A baseline is the record of one server's trusted definitions. `core.definitions` decides. This actor
+loads and saves baselines, one server at a time.
 """
 
 import time
@@ -38,7 +39,7 @@ REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 QUARANTINE = "quarantine"
 MOST_SHOWN = 8 << 20
-"""Characters of differences in one answer; a client reads lines of 32 MiB."""
+"""The most characters of differences in one answer. A client reads lines of at most 32 MiB."""
 _NAMES_LOGGED = 20
 TRY_AGAIN = 2.0
 """Seconds after which a failed save, as on a full disk, is tried again."""
@@ -74,10 +75,10 @@ class Definitions:
         self._mode: messages.Mode = mode
         self._own_tools = own_tools
         self._rule = Rule(is_quarantine=mode == QUARANTINE)
-        # Without the definitions' texts, which are loaded again when they are needed.
+        # Baselines without the definitions' texts, which are loaded again when they are needed.
         self._known: dict[ServerIdentity, Baseline] = {}
         self._problems: dict[ServerIdentity, str] = {}
-        # With texts: baselines whose save failed, and is tried again.
+        # Baselines with texts, whose save failed and is tried again.
         self._unsaved: dict[ServerIdentity, Baseline] = {}
         self._reasons: dict[ServerIdentity, str] = {}
         self._saver = Saver(self._save_again, pause=TRY_AGAIN)

@@ -1,4 +1,6 @@
-"""The ledger: the only writer of the database of what happened. Questions about it come here.
+"""The ledger: the actor that writes and reads the database of what happened.
+
+A note is the record of one event, such as a call. The journal holds the notes that wait.
 
     notes ──> journal ──(a batch each half second)──> SQLite
     a batch that cannot be written goes back, and is tried again every two seconds

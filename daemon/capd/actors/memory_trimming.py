@@ -15,15 +15,15 @@ import trio
 from capd.adapters import platform
 
 QUIET = 2.0
-"""Seconds without a further end before memory is returned."""
+"""Seconds without the end of another session before memory is returned."""
 LONGEST_WAIT = 30.0
 """Seconds after which memory is returned although sessions keep ending."""
 LOOK = 5.0
 """Seconds between two looks at how much the daemon has worked."""
 STILL = 0.05
-"""CPU seconds within `LOOK` up to which the daemon is quiet."""
+"""The daemon is quiet if it used at most this many CPU seconds within `LOOK`."""
 WORKED = 0.3
-"""CPU seconds since the last return from which another one is worth its few milliseconds."""
+"""CPU seconds of work after which memory is returned again. Returning takes a few milliseconds."""
 
 
 class MemoryTrimmer:
@@ -52,8 +52,8 @@ class MemoryTrimmer:
                         await self._ended.wait()
             self._ended = trio.Event()
             if self._is_idle():
-                # Sessions are built without reference cycles. This is for one that was overlooked,
-                # at a time when a collection delays nobody.
+                # Sessions are built without reference cycles. This collects a cycle that was
+                # overlooked, at a time when a collection delays nobody.
                 gc.collect()
             # In a thread: it takes milliseconds, and does not hold the interpreter's lock.
             await trio.to_thread.run_sync(self._give_back)

@@ -128,7 +128,7 @@ class SettingsWatcher:
     async def _cancel_later(self, scope: trio.CancelScope) -> None:
         """Wait, then cancel `scope`, in which files are watched, so that watching begins again.
 
-        The first time, a folder did not answer and so could not be watched.
+        When watching began, a folder did not answer and so could not be watched.
         """
         await trio.sleep(TRY_AGAIN)
         scope.cancel()

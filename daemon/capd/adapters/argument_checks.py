@@ -1,9 +1,9 @@
 """Checks a call's arguments against its tool's schema before anything is sent.
 
 A simple check (`core/tools/plain_schema`) decides most calls. The other calls are checked with a
-library, which compiles each schema once for all sessions. If a schema cannot be compiled, because
-of another dialect or an external reference, capd sends the calls without a check. Nothing is ever
-fetched, and no pattern can make a check slow.
+library, which compiles each schema once for all sessions. If a schema cannot be compiled, for
+example because it is written in an unknown dialect or refers to another document, capd sends the
+calls without a check. Nothing is ever fetched, and no pattern can make a check slow.
 """
 
 from typing import Any
@@ -110,7 +110,10 @@ def _fault(error: Any, schema: Any) -> Fault:
 
 
 def _property(schema: Any, error: Any, name: str) -> Any:
-    """Return the schema of the property `name`, which a call lacks; None if the object has none."""
+    """Return the schema of the missing property `name`; None if `schema` does not describe it.
+
+    `error` is the library's error, which says where in `schema` the property is required.
+    """
     for step in list(error.schema_path)[:-1]:
         if isinstance(schema, dict):
             schema = schema.get(step)

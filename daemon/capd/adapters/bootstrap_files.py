@@ -1,4 +1,7 @@
-"""Reads a project's bootstrap files: only regular files inside the project."""
+"""Reads a project's bootstrap files, which its sessions get as one text when they begin.
+
+Only regular files inside the project are read.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +14,7 @@ MOST_FILES = 64
 
 
 def read_bootstrap(project: str, wanted: Iterable[str]) -> Bootstrap:
-    """Return those `wanted` files that exist, with a reason for each that cannot be read."""
+    """Return the `wanted` files that exist, and why others of them cannot be read."""
     root = Path(project)
     files: list[BootstrapFile] = []
     left_out: dict[str, str] = {}

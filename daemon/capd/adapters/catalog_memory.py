@@ -16,9 +16,9 @@ _YOUNG = 1
 def trim_after_load(capabilities: int) -> None:
     """Return freed memory to the system. Blocks for some milliseconds, so call it in a thread.
 
-    With many `capabilities`, the collector ignores all present objects from now on: they are freed
-    only with their last reference. A reference cycle among them would stay for ever; catalogs have
-    none.
+    `capabilities` is the number of capabilities in the catalog. If there are many, the garbage
+    collector ignores all present objects from now on: they are freed only with their last
+    reference. A reference cycle among them would stay for ever; catalogs have none.
     """
     if capabilities >= _LARGE_CATALOG:
         gc.collect(_YOUNG)

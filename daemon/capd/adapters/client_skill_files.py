@@ -3,7 +3,8 @@
     ~/.claude/skills, ~/.agents/skills, ~/.agents      the user's
     PROJECT/.claude/skills, .agents/skills, .agents    the project's
     ~/.agents/plugins/PLUGIN/skills                    a plugin's, called PLUGIN:NAME
-    what ~/.claude/plugins/installed_plugins.json names, and its folder `skills`
+    FOLDER/skills                                      a plugin's; `installed_plugins.json`, in
+                                                       ~/.claude/plugins, names each FOLDER
 
 Each skill is a folder with a SKILL.md. If the user and the project have a skill of the same name,
 the user's counts. The user's folders may contain links. A link that leads out of a project or a
@@ -59,7 +60,7 @@ class ClientSkill:
 
 @dataclass(frozen=True, slots=True)
 class SkillFolders:
-    """The folders of the user, without the project's, in which skills are searched."""
+    """The user's own folders in which skills are searched. A project's folders are not included."""
 
     home: Path
     claude: Path

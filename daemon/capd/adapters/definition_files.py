@@ -1,5 +1,7 @@
 """Saves the trusted definitions of servers: one file for each server in the state folder.
 
+The trusted definitions of one server's tools, with the changes since, are its *baseline*.
+
 A file is written whole or not at all, with mode 0600 in a folder of mode 0700, and has its own
 checksum. A damaged file is set aside and reported: what was trusted is lost, and the server's next
 list must not silently replace it.
@@ -131,7 +133,10 @@ class DefinitionFiles:
         return ""
 
     def _sweep(self) -> None:
-        """Delete the oldest files if there are too many; changed definitions leave some behind."""
+        """Delete the oldest files if there are too many.
+
+        A server whose definition changes gets a new identity, and leaves its old file behind.
+        """
         files = [path for path in self._folder.iterdir() if path.suffix in {_SUFFIX, _DAMAGED}]
         if len(files) <= MOST_FILES:
             return

@@ -40,7 +40,7 @@ class _Waiting:
 
 
 class WriteBatch:
-    """Collects frames while a `with` block runs; writes them at its end, in one call a stream.
+    """Collects frames while a `with` block runs, and writes those of each stream in one call.
 
     The block must not await anything.
     """

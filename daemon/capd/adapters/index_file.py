@@ -1,4 +1,7 @@
-"""The file capability-index.yaml: read when it changes, locked and replaced as a whole."""
+"""The file capability-index.yaml: read when it changes, locked and replaced as a whole.
+
+The file describes each installed capability in few words. A person may change values in it.
+"""
 
 import fcntl
 import time

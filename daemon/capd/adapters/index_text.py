@@ -1,7 +1,7 @@
 """The text of capability-index.yaml: reads what a person set in it, and updates the rest.
 
 The text is divided into parts: one for each top-level key, and one for each capability below
-`capabilities`. A part that would be written with the same digest keeps its bytes. Only other parts
+`capabilities`. A part whose digest shows that nothing has changed keeps its bytes. Only other parts
 are parsed and written, by a library that keeps comments, order and quotes. So updating one
 capability takes the same time whether there are ten or ten thousand. A text in another layout is
 handled as a whole, and a text that is not YAML is never overwritten.
@@ -80,7 +80,7 @@ def _loader() -> Any:
 
     50,000 levels overflow libyaml's stack and end the process. From 0.2.6 on libyaml limits
     brackets to 1,000 levels, and nothing else. Both kinds of PyYAML's loaders call the two methods
-    around each node.
+    below around each node.
     """
     import yaml  # noqa: PLC0415 - as above
 

@@ -231,7 +231,7 @@ class LiveSettings:
         return f"{file.file} is not used: {reason} ({used})"
 
     def of(self, project: str) -> Effective:
-        """Return the settings for sessions of `project`, including its file if that was read."""
+        """Return the settings for sessions of `project`, including its file's if that was read."""
         return self._of_projects.get(project, self.effective)
 
     def rules(self, project: str) -> SessionRules:
@@ -325,7 +325,7 @@ def is_for_restart(path: KeyPath) -> bool:
 
 
 def _up_to_names(path: KeyPath) -> KeyPath:
-    """Return the path of a key, up to a part that is a name, as in `clients.NAME.x`."""
+    """Return the path of a key, cut before a name: `clients` for `clients.NAME.x`."""
     return path[: path.index(ANY)] if ANY in path else path
 
 

@@ -1,6 +1,6 @@
 """Reads memories from disk: the files of a tap's `memories`, or of the user's folder.
 
-An unreadable file is a finding; the others are read. Rules are in `core/memories`.
+An unreadable file is reported as a finding, and the others are read. `core/memories` has the rules.
 """
 
 import os

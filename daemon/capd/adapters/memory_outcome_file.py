@@ -1,5 +1,6 @@
 """Saves the effects of memories, in one file of the state folder.
 
+The effects of a memory are how often it was delivered, refused a call, and was followed by success.
 An unusable file is set aside, and a new one is started.
 """
 

@@ -1,7 +1,8 @@
 """Finds the memory whose mistake a call repeats; each schema is compiled once.
 
-The schema of a mistake uses a part of JSON Schema without references (`core/memories/mistakes`),
-and its patterns are matched in linear time, so no check is slow.
+A memory may describe a mistake by a JSON Schema: the arguments of a call that repeats the mistake
+match it. The schema has no references (`core/memories/mistakes`), and its patterns are matched in
+linear time, so no check is slow.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Reads overlays from disk.
+"""Reads overlays from disk: folders that add words or edits to another tap's capabilities.
 
 The user's overlays come first: those of taps.toml, then those of the folder `overlays` beside it.
 Those that come with capd follow. An unreadable overlay is reported, and its tap is used without it.
@@ -99,7 +99,7 @@ def overlay_folders(list_file: Path) -> list[Path]:
 
 
 def _listed(list_file: Path) -> tuple[_OverlayList, str]:
-    """Return the overlays that the list names, and why it cannot be used; empty if it can."""
+    """Return the overlays that the list names, and why the list cannot be used, or empty."""
     try:
         text = list_file.read_text(encoding="utf-8")
         return msgspec.convert(tomllib.loads(text), _OverlayList), ""

@@ -1,9 +1,12 @@
 """A cache of parsed taps, in memory and on disk, so that only changed folders are read again.
 
+A tap is a folder of capabilities and skills, each of which is a folder of its own.
+
 Reading the files of ten thousand capabilities takes four seconds, during which the daemon serves
-nobody. The parsed result of a folder is cached with the mark of its files (`unchanged_files`), and
-parsed again when the mark changes. The file on disk is used only by the version of capd that wrote
-it, because other code may parse the same files differently.
+nobody. The parsed result of a folder is cached with the mark of its files, a number that changes
+with any of them (`unchanged_files`). When the mark changes, the folder is parsed again. The file on
+disk is used only by the version of capd that wrote it, because other code may parse the same files
+differently.
 """
 
 import hashlib

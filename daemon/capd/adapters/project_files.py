@@ -15,7 +15,7 @@ from capd.core.lazy_patterns import lazy_pattern
 MOST_NAMES = 300
 MOST_ENV_BYTES = 65_536
 LONGEST_WAIT = 0.05
-"""Seconds for a listing. If the network hangs, a message is routed without it."""
+"""Seconds for a listing. If the network hangs, a message is routed without the listing."""
 
 # Capital letters only, so that a line of a multi-line value does not count as a key.
 _KEY = lazy_pattern(rb"^(?:export[ \t]+)?([A-Z][A-Z0-9_]{0,63})=(?!=)", re.MULTILINE)

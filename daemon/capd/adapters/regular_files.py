@@ -31,7 +31,7 @@ def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.s
 def opened_inside(root: Path, path: Path, whose: str = "its folder") -> Iterator[int]:
     """Open a regular file for reading, if its real path is inside the folder `root`.
 
-    `whose` is a person's name for the folder.
+    `whose` is what errors call the folder, such as `the project`.
 
     Raises:
         OSError: there is no file, it cannot be opened, it is not a regular file, or a link leads

@@ -4,6 +4,8 @@
     <handle>.handle   who got it, when, and the digest of each block
     secret            the key from which handles are made
 
+A handle is the name by which a session reads a stored result.
+
 A result that was spooled to a file is stored by giving that file a second name. A disk may be slow,
 full or broken, so all work is done in one separate thread. If a result cannot be stored, the caller
 gets an error, and still has the result.
@@ -55,7 +57,7 @@ class NotKeptError(CapdError):
 
 
 class StoredResult(msgspec.Struct, frozen=True):
-    """The session whose result is stored, the time, and digests that show whether it is intact."""
+    """The record of one stored result: its session, its time, and digests to check the bytes by."""
 
     handle: str
     session: SessionKey
@@ -403,9 +405,10 @@ class ResultStore:
 
 
 def _bytes_of(path: Path, most_bytes: int) -> bytes:
-    """Return the content of a file of the store; raise OSError if it is none, or too large.
+    """Return the content of a file of the store.
 
-    Whoever can write in the folder may have put a pipe or a link to a device in its place.
+    Raise OSError if it is too large or not a regular file: whoever can write in the folder may have
+    put a pipe or a link to a device in its place.
     """
     with opened_regular(path, os.O_NOFOLLOW) as (descriptor, _):
         return read_up_to(descriptor, most_bytes)

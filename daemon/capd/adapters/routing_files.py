@@ -1,5 +1,7 @@
 """The files for routing that come with capd: its profile, and background messages with vectors.
 
+The profile has the constants of routing, such as thresholds.
+
 `bench/routing_tuning.py` writes the profile, `bench/background_vectors.py` the vectors. Background
 messages are messages that need no capability; evidence is measured against them
 (`core/routing/evidence.py`). The files are read once, and the daemon never writes them.

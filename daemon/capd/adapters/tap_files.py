@@ -1,7 +1,8 @@
 """Reads taps from disk: the user's list of them, and the files of each.
 
-If a folder cannot be read, this raises, and the caller keeps its last state. Reading never uses the
-network (docs/design/catalog.md).
+A tap is a folder or a git repository with capabilities, skills or memories. A provider is one
+implementation of a capability. If a tap's folder cannot be read, an error is raised, and the caller
+keeps the tap's last state. Reading never uses the network (docs/design/catalog.md).
 """
 
 import hashlib
@@ -287,8 +288,8 @@ def _checked_vectors(place: TapPlace) -> tuple[str, tuple[Finding, ...]]:
     try:
         data = _file_bytes(file, largest_bytes(ROUTING.dimensions))
         if place.name == STARTER:
-            # It comes with capd. Its numbers are read with the first message: numpy, which that
-            # needs, is a quarter of the memory of a daemon that nobody uses.
+            # The file comes with capd. Its numbers are read with the first message, because that
+            # takes numpy, a quarter of the memory of a daemon that nobody uses.
             checked_head(data, ROUTING.key, ROUTING.dimensions)
         else:
             read_vectors(data, ROUTING.key, ROUTING.dimensions)

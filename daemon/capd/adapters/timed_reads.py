@@ -1,7 +1,7 @@
 """Reads paths that may never answer, such as a project on a network file system that hangs.
 
 A thread that waits for such a path cannot be ended. So each path has at most one thread, and a
-second caller waits for the same thread. Other work keeps its threads.
+second caller waits for the same thread. So a path that hangs takes no threads from other work.
 """
 
 from collections.abc import Callable

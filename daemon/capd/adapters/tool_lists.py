@@ -1,8 +1,8 @@
 """Saves tool lists on disk, so that all tools can be searched while no server runs.
 
-There is one file for each server identity, written whole or not at all, with mode 0600 in a folder
-of mode 0700. The files are only a cache: one that is damaged, too large, not private, or another
-server's counts as missing, and is reported once.
+There is one file for each server identity (a hash of the server's definition), written whole or not
+at all, with mode 0600 in a folder of mode 0700. The files are only a cache: one that is damaged,
+too large, not private, or another server's counts as missing, and is reported once.
 """
 
 import time
@@ -115,7 +115,10 @@ class ToolLists:
             log.warning("tool_list_not_saved", server=listed.name, reason=str(error))
 
     def _sweep(self) -> None:
-        """Delete the oldest files if there are too many; changed definitions leave some behind."""
+        """Delete the oldest files if there are too many.
+
+        A server whose definition changes gets a new identity, and leaves its old file behind.
+        """
         files = [path for path in self._folder.iterdir() if path.suffix == _SUFFIX]
         if len(files) <= MOST_FILES:
             return

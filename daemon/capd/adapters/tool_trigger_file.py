@@ -1,5 +1,7 @@
 """Saves the triggers that come from servers' first tool lists, in one file of the state folder.
 
+A trigger is a phrase: a message that resembles one may switch the trigger's capability on.
+
 An unusable file is renamed and kept. The triggers are then taken from the next list of each server.
 """
 

@@ -20,7 +20,7 @@ class _WeakCall(Generic[P, R]):
 
     def __init__(self, method: Callable[P, R]) -> None:
         assert isinstance(method, MethodType), "only a bound method has an owner"
-        # All references to one object that have no callback are one.
+        # Without a callback, Python returns the same reference for the same object.
         self._owner = ref(method.__self__)
         self._function: Callable[..., R] = method.__func__
 

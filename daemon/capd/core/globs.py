@@ -3,7 +3,7 @@
 The syntax is that of `fnmatch.fnmatchcase`: `*`, `?`, `[seq]`, `[!seq]`. That function compiles a
 regular expression for each pattern, which takes half a millisecond and several kilobytes; ten
 thousand patterns of a cloned project blocked the event loop for seconds. Here a pattern without `?`
-and `[` is matched with a few text searches. All others, and sets of patterns, are an automaton
+and `[` is matched with a few text searches. All others, and sets of patterns, become an automaton
 whose states are the bits of one number: each character of the text takes two operations on that
 number, whatever the patterns are, without backtracking.
 """

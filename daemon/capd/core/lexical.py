@@ -162,7 +162,10 @@ class _Postings:
         return columns
 
     def sums(self, wanted: Iterable[tuple[int, float]]) -> "Numbers":
-        """Return for each document the sum of its weights for `wanted`, each times its factor."""
+        """Return for each document the sum of its weights for the wanted terms.
+
+        `wanted` pairs the number of a term with a factor, by which the weights are multiplied.
+        """
         import numpy as np  # noqa: PLC0415 - as above
 
         total = np.zeros(self.size, np.float32)
@@ -260,7 +263,11 @@ class Ngrams:
 
 
 def _of_each(present: Sequence[int], weight: Callable[[int], float]) -> list[float]:
-    """Return the `weight` of each term, a function of the number of texts that have the term."""
+    """Return the weight of each term.
+
+    `present` has, for each term, the number of texts with it, from which `weight` computes the
+    term's weight.
+    """
     known = {number: weight(number) for number in set(present)}
     return [known[number] for number in present]
 

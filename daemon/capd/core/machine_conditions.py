@@ -1,7 +1,7 @@
 """What the daemon requires of its machine.
 
 Below a minimum the daemon does not start, because a daemon that then fails at each session, call or
-search helps nobody and hides why. Below a comfortable amount it starts and reports it.
+search helps nobody and hides why. Below a comfortable amount it starts, and reports the shortage.
 """
 
 from dataclasses import dataclass

@@ -29,7 +29,7 @@ from capd_protos.types import ActorName, Address, MessageId
 Q = TypeVar("Q")
 
 MOST_FRAME_BYTES = 16 << 20
-"""The largest frame. A batch of 64 texts has 100 kB, and so have its vectors."""
+"""The largest frame. A batch of 64 texts takes about 100 kB, and so do its vectors."""
 _LENGTH_BYTES = 4
 _QUEUED_FRAMES = 64
 _READ_BYTES = 256 << 10
@@ -218,7 +218,7 @@ class FrameEndpoint:
     async def mailbox(
         self, actor: ActorName, request_codec: MsgpackCodec[Q]
     ) -> AsyncIterator[Mailbox[Q]]:
-        """Listen as the actor while a block runs."""
+        """Open the mailbox of the actor while a `with` block runs."""
         assert actor == self.actor, "a process of its own has one actor"
         mailbox = Mailbox(self, request_codec)
         try:

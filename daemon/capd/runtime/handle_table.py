@@ -65,4 +65,4 @@ class Offers:
 
 
 OFFERS = Offers()
-"""The one table of this process, because its actors may use several buses."""
+"""The only table of offers in this process. All of its actors use it, whatever their buses."""

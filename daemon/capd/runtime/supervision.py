@@ -3,6 +3,8 @@
 A child:  starting -> running -> crashed -> starting (while its intensity allows)
                                          -> given up (ends the whole tree)
           any state -> stopping -> finished
+
+The restart intensity says how often a child may be restarted within how many seconds.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -193,7 +193,7 @@ class TrioSocket:
             self._waiters.remove(waiter)
             if self._leader is waiter:
                 self._leader = None
-            # Also if this task was no leader: it may have been woken to become one, and then
-            # cancelled.
+            # Wake the next task even if this one was no leader: it may have been woken to become
+            # the leader, and then cancelled.
             if self._leader is None and self._waiters:
                 self._waiters[0].scope.cancel()

@@ -128,7 +128,7 @@ class ActionMethods:
         return {"schema": documents.SCHEMA, "taps": documents.taps(described)}
 
     async def _stop(self, _: frames.StopParams) -> dict[str, Any]:
-        # The connection stops the daemon, before it sends this.
+        # `connection.py` stops the daemon before it sends this answer.
         return {"schema": documents.SCHEMA, "stopping": True}
 
     async def _login(self, params: frames.LoginParams) -> dict[str, Any]:

@@ -359,7 +359,7 @@ def tool_match(hit: finder.ToolHit, capability: str = "") -> Match:
 
 
 def found(reply: finder.ToolsFound, others: Sequence[Match], limit: int) -> Document:
-    """Return the document `search`: all that fits in one order, and the tools separately as well.
+    """Return the document `search`: all results in one order, and the tools separately as well.
 
     `others` are capabilities that fit, and the tools of the best capability.
     """

@@ -1,4 +1,4 @@
-"""Methods of `capd index`: ask servers, write the file, propose better texts."""
+"""Methods of `capd index`: ask servers for tools, write the index file, propose better texts."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -30,9 +30,9 @@ FIND_TIMEOUT = 2.0
 CLEAR_CAPABILITY = 0.65
 """The score from which routing switches a capability on."""
 MOST_OF_BEST = 3
-"""Tools of the best capability that are added to a search, if the capability clearly fits."""
+"""How many tools of the best capability a search adds to its result, if that clearly fits."""
 MOST_RANKED = 20
-"""Tools that are ranked together with capabilities and skills, even if fewer are requested."""
+"""How many tools are ranked together with capabilities and skills, even if fewer are requested."""
 INDEX_TIMEOUT = 2.0
 EMBEDDER_TIMEOUT = 0.05
 """Seconds. The status does not wait for a model that is busy or stopped."""

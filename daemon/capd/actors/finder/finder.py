@@ -109,8 +109,8 @@ Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsReviewed 
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 MOST_MEASURED = 8
 """Definitions are measured exactly only if they are at most this many times as large as the limit
-for listing everything. They may be larger than the limit, because a model does not read their
-output schemas."""
+for listing everything. Definitions above the limit may still fit, because a model does not read
+their output schemas, which do not count."""
 
 TOPICS = ("server.listed", "registry.changed", "definitions.settled", "session.started")
 USE_AFTER = 10.0
@@ -123,9 +123,10 @@ to wait for that.
 CATALOG_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 3.0
 CATCH_UP_TIMEOUT = 2.0
-"""Seconds for which a tool that is not known waits for a catalog that has just changed."""
+"""Seconds for which the look-up of an unknown tool waits for a catalog that has just changed."""
 CLEAR_SKILL = 0.45
-"""The score (cosine and words) from which a turn's text names a skill that nobody searched for."""
+"""The score, of meaning and words together, from which a turn's text for the model names a skill
+that nobody searched for."""
 
 DEBOUNCE = 0.2
 """Seconds to wait for further changes, because many lists arrive at once after a start."""
@@ -184,7 +185,8 @@ class ToolFinder:
             ]
             | None
         ) = None
-        """The capabilities and tool lists of which the present tool sets are made; None before."""
+        """The capabilities and tool lists from which the present tool sets are made; None at
+        first."""
         self._reading = trio.Lock()
         self._changed = trio.Event()
         self._caught_up = trio.Event()
@@ -408,7 +410,7 @@ class ToolFinder:
         eager = known.eager(policy, request.domain).values()
         never_listed = len(tools.never_listed(policy))
         size_bytes = sum(len(source.definition.json) for source in permitted)
-        # Measured exactly only for a small catalog; for a large one the result is the same.
+        # Measured exactly only for a small catalog; a large one exceeds the limit in any case.
         is_small = 0 < size_bytes <= MOST_MEASURED * request.whole_bytes
         read_bytes = size_bytes
         if is_small:

@@ -52,7 +52,7 @@ class ToolTokens:
                 except NotCountedError as error:
                     log.warning("tools_not_counted", reason=str(error))
                     return None
-                # The oldest catalog has been replaced, or is a project's.
+                # Drop the oldest catalog: it has been replaced, or is a project's.
                 if len(self._tokens) > MOST_CATALOGS:
                     del self._tokens[next(iter(self._tokens))]
             return self._tokens[known]

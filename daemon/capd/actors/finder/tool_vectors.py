@@ -2,8 +2,8 @@
 
 Nothing is computed before somebody uses capd: before the first session, and the first query.
 
-A question is compared with every tool. If there are too many tools for that, a graph finds the
-nearest ones instead (`adapters/model/vector_graph`). It is in a file beside that of the vectors.
+A query is compared with every tool. If there are too many tools for that, a graph finds the nearest
+ones instead (`adapters/model/vector_graph`). The graph is in a file beside that of the vectors.
 Until it is built, words decide alone.
 
 Batches are small, because a user's message has to wait for the batch that the model works on.
@@ -40,8 +40,8 @@ BATCH = 4
 BATCH_TIMEOUT = 60.0
 SAVED_TOGETHER = 512
 SAVED_SHARE = 0.1
-"""Vectors made between two saves: a number, or a share of those that are saved already if that is
-more. The whole file is written each time: 8 MB for ten thousand tools."""
+"""Vectors are saved after every `SAVED_TOGETHER` new ones, or after this share of those that are
+saved already if that is more. Each save writes the whole file: 8 MB for ten thousand tools."""
 TRY_AGAIN = 5.0
 
 log = structlog.get_logger(actor="finder")
@@ -104,8 +104,8 @@ class ToolVectors:
     async def of_query(self, text: str, *, waits: bool = True) -> "Vectors | None":
         """Return the unit vector of a query; None if the model cannot compute it at once.
 
-        Without `waits`, a model that did not answer the last time is not asked until it answers
-        again.
+        Without `waits`, the result is None at once if the model did not answer the last time. The
+        model is then loaded in the background, for a later query.
         """
         if self._is_silent and not waits:
             self._ask_again()

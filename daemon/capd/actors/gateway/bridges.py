@@ -79,7 +79,7 @@ class BridgeGateway:
         self._curator = CuratorClient(bus)
         self._connections = connections
         self._daemon = frames.DaemonInfo(version, os.getpid())
-        # The user's socket has the small numbers of the same table, HTTP the negative ones.
+        # The user's socket uses the small numbers of the same table, and HTTP the negative ones.
         self._ids = count(_FIRST_ID)
 
     async def serve(self, bridge: OpenBridge) -> None:
@@ -209,8 +209,8 @@ class BridgeGateway:
         except BaseException as error:
             is_taken = self._connections.take(connection) is None
             if is_taken:
-                # The curator has it, and will not use it: close it, so that the client connects
-                # again.
+                # The curator has the stream and will not use it. Close it, so that the client
+                # connects again.
                 _shut(stream)
             elif isinstance(error, ActorUnavailableError):
                 await send_frame(stream, refused("overloaded", str(error)))

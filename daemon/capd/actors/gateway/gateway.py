@@ -130,13 +130,13 @@ class Gateway:
         reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
         hello = await read_hello(reader)
         if isinstance(hello, frames.Hello) and hello.credential:
-            # A credential belongs to a bridge that leads to the wrong socket: this one would
-            # treat the far side as the user.
+            # A hello with a credential comes over a bridge that leads to the wrong socket: here,
+            # the far side would be treated as the user.
             hello = refused("bridge_refused", "this socket is not a bridge's")
         if isinstance(hello, frames.Hello) and hello.role == "runner":
             hello = refused("bridge_refused", "a runner connects to the socket of its bridge")
-        # After the hello, because a client that is refused while it writes does not read why. And
-        # checked last: a process that has ended since has left its connection to another one.
+        # Checked after the hello, because a client that is refused while it writes does not read
+        # why. And checked last, because a process that ends may leave its connection to another.
         hello = await self._rules.refusal(peer) or hello
         place.leave()
         if isinstance(hello, frames.Refused):

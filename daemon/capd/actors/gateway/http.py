@@ -55,7 +55,8 @@ class HttpSettings:
 
     admission: Admission
     is_bare: bool = False
-    """Whether tools keep the names of their servers, and capd's own tools are not listed."""
+    """Whether tools keep the names that their servers give them, and capd's own tools are not
+    listed."""
     capabilities: tuple[str, ...] = ()
     """The capabilities that every session begins with, as `name` or `tap/name`."""
     project: str = ""
@@ -219,7 +220,7 @@ class HttpGateway:
             opened = await self._curator.open_session(request)
         except BaseException as error:
             if self._connections.take(connection) is None:
-                # The curator has it, and will not use it.
+                # The curator has the session's connection and will not use it.
                 with trio.move_on_after(1.0, shield=True):
                     await session.end()
             if isinstance(error, ActorUnavailableError):

@@ -48,7 +48,7 @@ class PeerRules:
         return frames.Refused("started_by_capd", _reason(verdict, name), SOCKET_PROTOCOL)
 
     def is_excepted(self, server: str) -> bool:
-        """Tell whether processes of `server` may connect; an unknown one needs the glob `*`."""
+        """Tell whether processes of `server` may connect; only `*` admits an unknown server."""
         return any(fnmatchcase(server, each) for each in self._may_connect)
 
     async def server_of(self, chain: tuple[int, ...]) -> str:

@@ -54,7 +54,7 @@ LEARN_PATIENCE = 1.0
 READ_AGAIN = 5.0
 """Seconds after a failure until the catalog is read again."""
 COUNT_AFTER = 30.0
-"""Seconds after which the tools of an unchanged catalog are counted."""
+"""Seconds after which the tokens of the tools of an unchanged catalog are counted."""
 KNOWN_FOR = 2.0
 """Seconds for which the ledger's last answer is used for the status."""
 
@@ -63,7 +63,7 @@ log = structlog.get_logger(actor="index")
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The index for one project, as it was last computed, with the catalog that it is from."""
+    """The index for one project, as last computed, with the catalog from which it was computed."""
 
     described: list[finder.CapabilityTools] = field(default_factory=list)
     facts: Mapping[str, Facts] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Index:
         self._counted: dict[str, tuple[list[WireName] | None, int]] = {}
         self._learned = trio.Event()
         self._learned_from: dict[str, _Read] = {}
-        """The index of each project whose texts are counted."""
+        """The index of each project at the last count of its texts; empty if that count failed."""
         self._known: Mapping[str, Facts] = {}
         self._known_until = float("-inf")
 
@@ -132,7 +132,7 @@ class Index:
                 self._replied,
                 log=log,
                 task_status=task_status,
-                # They grow with the catalog.
+                # These replies grow with the catalog.
                 offers=(messages.IndexListed, messages.IndexDescribed),
             )
 
@@ -230,7 +230,7 @@ class Index:
 
     async def _of(self, project: str) -> _Read:
         if project not in self._read:
-            # Sessions ask again before the first answer, which for a large catalog takes seconds.
+            # For a large catalog the first answer takes seconds, and sessions ask again meanwhile.
             async with self._reading:
                 if project not in self._read:
                     return await self._reload(project)
@@ -450,7 +450,7 @@ def _metrics(
 
 
 def _texts_of(reads: Mapping[str, _Read], learned: Mapping[str, _Read]) -> list[str]:
-    """Return the texts to count: those that differ from what was counted before."""
+    """Return the texts to count: those that differ from the texts that were counted before."""
     texts = [*surrounding_texts(call_of(CAPABILITY))]
     for project, read in reads.items():
         before = learned.get(project, _Read())

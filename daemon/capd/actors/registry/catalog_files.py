@@ -1,6 +1,6 @@
 """Reads the list of taps, the taps and the overlays into one catalog.
 
-    load ──> the new catalog, or the last good one with the reason why it stays in use
+    load ──> the new catalog, or else the last good one, with the reason why it is still used
     a file changes ──> load again (if files can be watched)
 
 A tap that cannot be read keeps its last good state, and so does the list of taps. Loads run one

@@ -2,8 +2,8 @@
 
 A label records that a decision was right or wrong. For example, a person switched the capability
 off. A label arrives as an event; if the event is lost, nothing is learnt from it. The work for one
-label is bounded, because the number of labels is (`core.routing.learning`). A turn only looks an
-offset up.
+label is bounded, because the number of labels is bounded, too (`core.routing.learning`). A turn
+only looks an offset up.
 """
 
 from collections.abc import Callable, Sequence

@@ -73,7 +73,7 @@ class ProjectCatalogs:
         self._files = reads or TimedReads(LONGEST_READ)
         self._parser = parser
         self._silent: set[str] = set()
-        """The projects whose files could not be read in time when all were last read."""
+        """The projects whose files could not be read in time the last time that all were read."""
         self.trust = trust
         self._users = users
         self._make_vectors = vectors
@@ -240,8 +240,8 @@ class ProjectCatalogs:
             return
         usable = read.usable
         if usable is None or not usable.capabilities:
-            # Memories alone need no vectors. A tap of unusable definitions stays in the catalog:
-            # it has the reason why a name of it cannot be activated.
+            # Memories alone need no vectors. A tap whose definitions are unusable stays in the
+            # catalog, because it has the reason why its capabilities cannot be activated.
             known.catalog = None if usable is None else Catalog((*self._users().taps, usable))
             known.scope.cancel()
             known.vectors = None

@@ -1,4 +1,4 @@
-"""Takes triggers from the first tool list of servers that have few words of their own.
+"""Makes triggers from the first tool list of servers whose definitions have few words.
 
     the catalog is loaded ──> lists that were saved earlier are used
     a server lists tools  ──> its triggers are saved, and the catalog is loaded again

@@ -57,10 +57,10 @@ from capd_protos.types import (
 )
 
 MOST_ROUNDS = 4
-"""How many times a start is tried if policy, trust or accounts change meanwhile each time."""
+"""How many times a start is tried if policy, trust or accounts change during each try."""
 LONGEST_REASON = 300
-"""Longest noted reason of a failure, in characters. Only its first line is noted, so it contains
-nothing from a server's stderr."""
+"""The longest reason of a failure in the ledger, in characters. Only the first line of a reason is
+written there, so it contains nothing from a server's stderr."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,11 @@ class Activation:
         self._left: list[ServerLease] = []
         self._starts: list[_Start] = []
         self.changes = 0
-        """Counts changes of policy, trust and accounts. A start that sees another number than at
-        its beginning checks again."""
+        """Counts changes of policy, trust and accounts. A start checks again if the number has
+        changed since it began."""
         self.turns_waiting = 0
-        """The number of turns that wait for a start. A change that somebody else makes meanwhile is
-        announced at once, not with the end of those turns."""
+        """The number of turns that wait for a start. Meanwhile a change that somebody else makes is
+        announced at once, and not when those turns end."""
 
     @property
     def _log(self) -> FilteringBoundLogger:

@@ -3,8 +3,9 @@
     the first message of a conversation ──prompt hook──> the files, up to a hook's size limit
     a client that asks for the prompt ──> all of them, in full
 
-The files are read each time, so the model gets their current content. They count as delivered once
-they are in an answer that the client reads; a read that was too slow for that delivered nothing.
+These are the project's bootstrap files. They are read each time, so the model gets their current
+content. They count as delivered once they are in an answer that the client reads. If reading took
+too long for that, nothing was delivered.
 """
 
 from collections.abc import Callable

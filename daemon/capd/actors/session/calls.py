@@ -80,7 +80,7 @@ _CALL: JsonCodec[_CallParams] = JsonCodec(_CallParams)
 
 
 class ToolRoute:
-    """One tool call that the daemon passes on to its server without a task of its own."""
+    """One tool call that is passed on to its server without starting a task for the call."""
 
     __slots__ = ("_call", "_calls", "_listed", "members", "server_connection", "timeout")
 
@@ -105,8 +105,8 @@ class ToolRoute:
     ) -> bool:
         """End this call's use of its server; return whether the caller must call `release`.
 
-        The call's outcome is noted as well. With `has_ended=False` it is not, because the call goes
-        on through `relay`, which notes it.
+        The call's outcome is noted as well. With `has_ended=False` nothing is noted, because the
+        call goes on through `relay`, which notes its outcome.
         """
         if has_ended:
             self._calls.end(self._call, result, error)
@@ -264,21 +264,21 @@ class SessionCalls:
     async def subscribe(self, uri: str) -> bytes:
         """Subscribe to a resource.
 
-        Raises: as `relay`.
+        Raises: as `answer`.
         """
         return await self._parts.requests.subscribe(uri)
 
     async def unsubscribe(self, uri: str) -> bytes:
         """End a subscription.
 
-        Raises: as `relay`.
+        Raises: as `answer`.
         """
         return await self._parts.requests.unsubscribe(uri)
 
     async def watch_task(self, task: str) -> bytes | None:
         """Listen for changes of a task; return its state, None if its server announces no changes.
 
-        Raises: as `relay`.
+        Raises: as `answer`.
         """
         return await self._parts.requests.watch_task(task)
 
@@ -484,7 +484,7 @@ class SessionCalls:
         Raises: as `ToolSearch.reach`, and RefusedError.
         """
         listed = await self._parts.search.reach(name)
-        # Only its server's definition says that it is for apps, so this is known from here on.
+        # Only the server's definition says that a tool is for apps, so this is known only now.
         if reason := app_only_refusal(listed.shown, by):
             raise RefusedError(reason)
         return listed

@@ -53,7 +53,7 @@ class ClientSkillReads:
     async def known(self, project: str) -> Mapping[str, ClientSkill]:
         """Return the user's and a project's skills by name.
 
-        None at all are returned if reading the folders takes longer than `READ_PATIENCE`.
+        No skills are returned if reading the folders takes longer than `READ_PATIENCE`.
         """
         if self._folders is None:
             return {}

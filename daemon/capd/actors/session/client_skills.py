@@ -3,8 +3,8 @@
     the client's hook for a skill, or its name in a message
         ──> its SKILL.md, read in the parser process ──> tools by name, then capabilities
 
-Each is switched on as a model would switch it on: under the session's policy, and with trust for
-what a project's files define. A tool starts no server before its first call.
+Each is switched on as a model would switch it on: under the session's policy, and what a project's
+files define must be trusted. A tool starts no server before its first call.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from capd.runtime.boundary import contained
 from capd_protos.types import WireName
 
 START_PATIENCE = 3.0
-"""Seconds for which an answer waits for servers; what takes longer comes on later."""
+"""Seconds for which an answer waits for servers. What takes longer is switched on afterwards."""
 USE_TIMEOUT = 45.0
 """Seconds for all capabilities of one skill."""
 
@@ -46,8 +46,8 @@ class SkillTools:
 
 def reads_skills(context: SessionContext) -> bool:
     """Tell whether a session uses the skills of its client."""
-    # The skills of a client behind a bridge are in folders of the other machine. A plain
-    # aggregator switches nothing on.
+    # The skills of a client behind a bridge are in folders of the other machine. A bare session
+    # switches nothing on.
     return not context.place.bridge and not context.view.is_bare
 
 

@@ -1,4 +1,9 @@
-"""Selects single tools for a turn: the finder ranks them, the core selects."""
+"""Selects single tools for a turn (one message of the user): the finder ranks, the core selects.
+
+A tool that fits and does not join the session's list is offered by a call card: one line with its
+name and arguments, from which the model can call it. The plan of a turn with a token budget
+(`task_budget`) decides what fits into the budget.
+"""
 
 import time
 from collections.abc import Iterable
@@ -46,7 +51,7 @@ class ToolCandidate:
 
 @dataclass(frozen=True, slots=True)
 class CurationResult:
-    """The changes that a turn made to the list of tools, and fitting tools that it did not list."""
+    """What a turn changed on the list of tools, and the fitting tools that it did not add."""
 
     added: tuple[WireName, ...] = ()
     removed: tuple[WireName, ...] = ()
@@ -67,7 +72,7 @@ class Curation:
         self._uses = context.services.uses
         self._costs = context.services.index.costs
         self._used: set[Grant] = set()
-        """What was used in the last day, as of the last ranking."""
+        """The tools that were used in the last day, as of the last ranking."""
 
     @property
     def _log(self) -> FilteringBoundLogger:

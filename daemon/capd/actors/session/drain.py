@@ -1,4 +1,4 @@
-"""Ends all sessions before the daemon ends: no session opens, and calls in progress may finish.
+"""Ends all sessions before the daemon ends: no new session opens, and calls in progress finish.
 
 A client that was told which of its requests were dispatched sends the others to the next daemon
 (docs/protocol.md).
@@ -15,7 +15,7 @@ from capd_protos.curator import SessionsDrained
 
 LOOK_AGAIN = 0.05
 CLOSING_TIME = 0.2
-"""Seconds for which connections may write what is left, before their actor is cancelled."""
+"""Seconds in which connections may write what is left, before the curator is cancelled."""
 
 log = structlog.get_logger(actor="curator")
 
@@ -33,7 +33,10 @@ class Drain:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Count a call that did not come from a client's connection."""
+        """Count a call as in progress while the block runs.
+
+        Use this for calls that do not come from a client's connection: a connection counts its own.
+        """
         self._calls += 1
         try:
             yield

@@ -1,16 +1,16 @@
 """Turns whose hook was asked to come again, because they wait for the model.
 
-    begun ──decided, or nobody may wait──> answered
+    begun ──decided, or its hook may not wait──> answered
       └──undecided after `FIRST_LOOK`──> held ──asked for again──> answered
                                           └──not within `RETURN_TIMEOUT`, or `MOST_HELD`
                                              others came since──> not delivered
 
-A hook ends by itself after a quarter of a second, so that a daemon that hangs stops no editor. The
-answer `held` tells the hook that the daemon is alive, so that it may wait longer.
+A hook ends by itself after a quarter of a second, so that a daemon that hangs does not block the
+editor. The answer `held` tells the hook that the daemon is alive, and that it can wait longer.
 
-A held turn switches its tools on at once. Its words wait until the hook has asked again or is given
-up (`TurnContext.is_claimed`). Otherwise the words of a turn that ends within that second would
-count as delivered, although the model never read them.
+A held turn switches its tools on at once. Its texts for the model wait until the hook has asked
+again or is given up (`TurnContext.is_claimed`). Otherwise the texts of a turn that ends before its
+hook has asked again would count as delivered, although the model never read them.
 """
 
 from collections.abc import Awaitable, Callable

@@ -27,7 +27,7 @@ from capd_protos.types import Decision
 START_PATIENCE = 1.0
 """Seconds for which an answer waits for servers that start, if their tools can be named later."""
 OWN_PATIENCE = 5.0
-"""Seconds for which a hook on the session's own connection waits. The hook cannot say how long."""
+"""Seconds within which a hook on the session's own connection is answered. It states no limit."""
 EARLY_ANSWER = 0.04
 """Seconds at the end of a hook's patience, kept to write the answer for an unfinished turn."""
 
@@ -189,7 +189,7 @@ async def _awaited(
     # From here on the text of the turn itself reaches nobody.
     turn_context.is_delivered = False
     early = msgspec.structs.replace(early, index=session.turns.index_text(early_context))
-    # Each part is stored when it is known: a part that is too slow does not cost the others.
+    # Each part is stored as soon as it is known, so that a slow part does not lose the others.
     with trio.move_on_at(patient_until):
         early = msgspec.structs.replace(early, context=await session.turns.coming(early_context))
         early = msgspec.structs.replace(

@@ -188,8 +188,8 @@ class SessionHost:
                     self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status
                 )
         finally:
-            # If nobody cancelled it, this actor has failed and is restarted. Its successor does
-            # not know these sessions, so their leases would never end.
+            # If nobody cancelled this actor, it has failed and is restarted. Its successor does not
+            # know these sessions, so their leases would never end.
             has_failed = trio.current_effective_deadline() != float("-inf")
             await self._saver.flush()
             self.services.scripts.close()
@@ -466,8 +466,8 @@ class SessionHost:
         """
         place = opened.session.place
         key = place.key
-        # It stays in the table until its leases are released. Otherwise a new session with this key
-        # would have them.
+        # The session stays in the table until its leases are released. Otherwise a new session with
+        # this key would have them.
         opened.is_ending = True
         if opened.opening is not None:
             opened.opening.cancel()

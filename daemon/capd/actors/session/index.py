@@ -36,7 +36,8 @@ ASK_AGAIN = 2.0
 MOST_PROJECTS = 32
 """Projects whose index is kept. One that has a session is never dropped."""
 MOST_TOOLS = 64
-"""Names that clients have for the tool `capability`; the table of clients has a dozen."""
+"""The most names of the tool `capability` for which texts are counted. Clients name it differently;
+the table of clients has a dozen names."""
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 log = structlog.get_logger(actor="curator")
@@ -176,7 +177,7 @@ class SessionIndex:
         self.loaded_for: Policy | None = None
         """The policy with which the index was last loaded for a connection."""
         self.mapped = TriggerMap()
-        """The map that was delivered last."""
+        """The first level of the index (`map`) as it was delivered last."""
         self.left_out = 0
         """How many suggested capabilities had no room in the text of their turn."""
 

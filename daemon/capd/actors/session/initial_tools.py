@@ -1,7 +1,8 @@
 """What a session has when it opens: pins, servers that start at once, and inherited tools.
 
-A pin is listed by its cached definition, and its server starts with the first call. A server whose
-definition says `lazy = false` is started as soon as its secrets are there.
+A pin is a tool that the user's settings put on the list of every session. It is listed by its
+cached definition, and its server starts with the first call. A server that is defined with
+`lazy = false` is started as soon as its secrets are there.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,8 +60,8 @@ class InitialTools:
             self._log.warning("pins_refused", cap=view.traits.tool_limit, refused=refused)
             view.refused_pins = len(refused)
         for hit in pinned[:room]:
-            # A project may take the user's pins off its list. Checked after the cut at `room`, so
-            # that a pin taken off makes no room for another.
+            # A project's settings may take the user's pins off the list. This is checked after the
+            # cut at `room`, so that a pin taken off makes no room for another.
             if not view.keeps_pin(hit.server, hit.name, hit.wire_name):
                 continue
             tool = single(hit)

@@ -60,8 +60,8 @@ class SessionLeases:
 
     def __init__(self, context: SessionContext) -> None:
         self.subscribed = ResourceSubscriptions()
-        """The resources and log levels that the session subscribed to, whichever instance sends
-        them."""
+        """The resources that the session subscribed to, by server. The subscriptions outlive the
+        instances."""
         self.watched = ResourceSubscriptions()
         """The tasks that the session listens for, by their ids."""
         self._place = context.place
@@ -141,7 +141,8 @@ class SessionLeases:
 
     async def release_all(self) -> None:
         """Release every server. The session must not be used afterwards."""
-        # Set first: nobody would release what a transaction in progress acquires after this.
+        # Set first. Otherwise a transaction in progress could acquire a lease after this, which
+        # nobody would release.
         self.is_over = True
         for lease in self._state.servers:
             left = self._instances.get(lease.instance)
@@ -276,8 +277,8 @@ class SessionLeases:
     async def release(self, lease: ServerLease) -> list[SessionKey]:
         """Release a lease, even if the caller is cancelled; return the sessions that still hold it.
 
-        If a call is in progress there, or a start needs the server, the lease is released when that
-        ends.
+        If a call on the server is in progress, or a start needs the server, the lease is released
+        when that call or start ends.
         """
         if lease.instance == NO_INSTANCE:
             return []

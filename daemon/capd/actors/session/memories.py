@@ -3,10 +3,10 @@
     something is switched on ──> due ──with the next text for the model──> delivered
     a call ──its arguments are a known mistake──> refused, and nothing is sent
 
-The next text for the model is that of a turn, of one of capd's own tools, or a server's tool
-result. The description of a tool contains its corrections from the moment it is listed. The
-description keeps the same bytes while the tool is listed, because a change would invalidate the
-model's prompt cache.
+Memories are short texts about a capability or a tool. The next text for the model is that of a
+turn, of one of capd's own tools, or a server's tool result. The description of a tool contains its
+corrections from the moment it is listed. The description keeps the same bytes while the tool is
+listed, because a change would invalidate the model's prompt cache.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +88,8 @@ class SessionMemories:
         self._conversations = conversations
         self._on_delivered = on_delivered
         self._failures = Failures()
-        # The note of each active tool. It is kept: changed bytes would cost the model's cache.
+        # The note of each active tool: the text of memories in its description. A note is not made
+        # again, because changed bytes would invalidate the model's prompt cache.
         self._notes: dict[Grant, str] = {}
         # The memories in each of these notes, as (tap, name).
         self._noted: dict[Grant, set[tuple[TapName, str]]] = {}
@@ -131,7 +132,7 @@ class SessionMemories:
         return self._delivery.due(found)
 
     def foreseen(self, tool: Tool) -> str:
-        """Return the note for a tool's description, whether or not there is room for it."""
+        """Return the note that a tool's description would have if the tool were on."""
         return self._known.of_tool(tool).note
 
     def deliver_only(self, chosen: Sequence[PricedMemory]) -> str:
@@ -338,7 +339,7 @@ def _known_as(lease: ServerLease, grant: Grant, name: WireName) -> Tool:
 
 
 class NoMemories:
-    """Stands in for the memories of a session that gets none, such as a plain aggregator's."""
+    """Stands in for the memories of a session that gets none, such as a bare one (`is_bare`)."""
 
     counts: Mapping[str, int] = {}
 

@@ -3,8 +3,9 @@
     a session opens ──> its project's memories are loaded ──> priced by bytes ──> by tokens
     a file changes ──> the memories of all projects are loaded again
 
-The effects of each memory are counted and saved: how often it was delivered, how many calls it
-refused, and how many of the calls that followed worked.
+The price of a memory is the number of its tokens; until they are counted, it is the number of its
+bytes, which is never smaller. The effects of each memory are counted and saved: how often it was
+delivered, how many calls it refused, and how many of the calls that followed worked.
 """
 
 from collections.abc import Callable, Collection

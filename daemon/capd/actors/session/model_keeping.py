@@ -1,8 +1,8 @@
 """Keeps the embedding model loaded while a user may send a message soon.
 
 The embedder unloads its model after some time without use. Somebody who reads for a quarter of an
-hour would then wait for it with the next message. So while a session is open whose client has a
-prompt hook, and the machine has enough free memory, the embedder is told to keep the model.
+hour would then wait for the model with the next message. So while a session is open whose client
+has a prompt hook, and the machine has enough free memory, the embedder is told to keep the model.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from capd.adapters import platform
 from capd.runtime.bus import ActorUnavailableError
 
 LEAST_AVAILABLE = 2 << 30
-"""Bytes that the machine has to have left: the model takes 165 MiB."""
+"""Bytes of memory that must be available for the model to be kept. The model takes 165 MiB."""
 ASK_TIMEOUT = 2.0
 
 

@@ -89,9 +89,9 @@ class SessionOpenings:
     ) -> tuple[OpenSession, Connection, bool] | messages.CuratorRefused:
         """Return the session for a hello, its connection, and whether the session existed before.
 
-        The session gets a new `resume` token. If the session still had a connection, that is
-        closed. A hello that gets no session is answered with `CuratorRefused` and a code:
-        `stopping`, `bad_hello`, `overloaded`, or a code that `claim_refusal` returns.
+        The session gets a new `resume` token. If the session still had a connection, that
+        connection is closed. A hello that gets no session is answered with `CuratorRefused` and a
+        code: `stopping`, `bad_hello`, `overloaded`, or a code that `claim_refusal` returns.
         """
         hello = request.hello
         if self._drain.is_on:
@@ -118,7 +118,7 @@ class SessionOpenings:
             has_results=self._services.results.is_on,
             domain=settings.domain(hello.client.name, project),
         )
-        # Before anything is created: another request for this key may come while we wait.
+        # Awaited before anything is created: another request for this key may come meanwhile.
         found = None
         if SessionKey(hello.session) not in self._sessions and not view.is_bare:
             found = await self._describe(view, record)
@@ -215,7 +215,7 @@ class SessionOpenings:
         session = Session(place, view, self._services, lambda: None, profile, connection=connection)
         session.begin_as(of, record)
         self._services.results.readers.started(key, parent)
-        # Nobody has this token: no connection takes the session over.
+        # Nobody is given this token, so no connection can take the session over.
         token = secrets.token_urlsafe(16)
         opened = self._sessions[key] = OpenSession(
             session, token, time.time(), conversation.pid, conversation.client_pid, parent_pid=0
@@ -237,7 +237,8 @@ class SessionOpenings:
             opened.session.snapshot.restore(record, is_same_client=bool(hello.resume))
         elif hello.parent and hello.inherit:
             self._inherit(opened, SessionKey(hello.parent))
-        # Tasks last: what fails above must leave none that works for a session nobody has.
+        # Tasks are started last. If something above fails, none is left that works for a session
+        # that nobody has.
         if found is not None:
             lease = partial(self._lease_eager, opened, found)
             self._nursery.start_soon(partial(contained, "eager servers", lease, log=log))

@@ -1,8 +1,8 @@
 """The parts of one session, each created when it is first needed.
 
 An idle session has few parts: most open clients send nothing, and all parts of a session together
-take 12 KB. A part that was not created yet would be in its initial state. So code that only reads
-can check `is_made` and need not create the part.
+take 12 KB. A part that does not exist yet has nothing to report. So code that only reads a part
+checks `is_made` first, and does not create the part.
 """
 
 from collections.abc import Awaitable, Callable
@@ -79,7 +79,7 @@ class SessionParts:
 
     def begin(self, owner: PartsOwner) -> None:
         """Call the methods of `owner` from now on. The parts keep only a weak reference to it."""
-        # Parts refer to their session weakly, so that it is freed without a garbage collection.
+        # Parts refer to their session weakly, so that no garbage collection is needed to free it.
         self._owner_ref = ref(owner)
 
     @property
@@ -211,7 +211,7 @@ class SessionParts:
 
     @cached_property
     def skills(self) -> Skills | NoSkills:
-        """Lists and uses the skills of taps; none in the session of a plain aggregator."""
+        """Lists and uses the skills of taps; none in a bare session (`is_bare`)."""
         return NoSkills() if self.context.view.is_bare else Skills(self.context, self.activation)
 
     @cached_property

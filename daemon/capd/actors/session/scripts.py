@@ -87,12 +87,12 @@ LONGEST = 1800.0
 LONGEST_COMPUTING = 60.0
 """Seconds that all steps of one script may take together."""
 LEFT_OVER = 10.0
-"""Seconds for calls that are in progress when their script ends."""
+"""Seconds for calls in progress to end after their script has ended."""
 MOST_AT_ONCE = 4
 """How many scripts of one session may run at a time."""
 MOST_REFERENCES = 48
 SHORT_RESULT = 16 << 10
-"""Bytes of a result up to which it is decoded on the event loop, not in a thread."""
+"""A result of up to this many bytes is decoded on the event loop, a larger one in a thread."""
 REMOVAL = 2.0
 """Seconds for the removal of a file."""
 _CHECK = "Calls of it may have run: check before you repeat it."
@@ -525,7 +525,7 @@ class _Script:
         return stepped
 
     def _keep(self, waiting: Waiting) -> None:
-        # Without a checkpoint in between, so that snapshot and calls are of the same moment.
+        # No checkpoint comes in between, so that snapshot and calls are of the same moment.
         self._snapshot = waiting.snapshot
         self.calls.issue_new(waiting.calls)
         self._round.is_kept.set()

@@ -146,7 +146,7 @@ class ServerRequests:
 
         async with trio.open_nursery() as nursery:
             for identity in found:
-                # A list starts no server. A restored session shows its tools from their cache.
+                # Listing starts no server. A restored session shows its tools from the cache.
                 instance = self._leases.running(identity)
                 if instance is not None:
                     nursery.start_soon(ask, identity, instance)
@@ -157,7 +157,7 @@ class ServerRequests:
     async def prompt(self, request: Request) -> Result:
         """Return the result of `prompts/get`.
 
-        Raises: as `relay`.
+        Raises: as `SessionCalls.answer`.
         """
         wanted = _text(request.members, "name")
         skill = await self._skills.prompt(wanted)
@@ -173,7 +173,7 @@ class ServerRequests:
     async def resource(self, request: Request) -> Result:
         """Return the result of `resources/read`.
 
-        Raises: as `relay`.
+        Raises: as `SessionCalls.answer`.
         """
         uri = _text(request.members, "uri")
 
@@ -189,7 +189,7 @@ class ServerRequests:
     async def task(self, request: Request) -> Result:
         """Return the result of a request about a task.
 
-        Raises: as `relay`.
+        Raises: as `SessionCalls.answer`.
         """
         task = _text(request.members, "taskId")
         found = self.tasks.of(task)
@@ -205,8 +205,8 @@ class ServerRequests:
     async def watch_task(self, task: str) -> bytes | None:
         """Listen for changes of a task, then ask for its state and return it.
 
-        In this order no change is missed. Return None if it is not known which one server has the
-        task, or if that server does not announce its changes. Return empty bytes if the server
+        In this order no change is missed. Return None if it is not known which single server has
+        the task, or if that server does not announce its changes. Return empty bytes if the server
         answers with no state. Raises: as `ServerConnection.relay`.
         """
         found = self.tasks.of(task)
@@ -244,7 +244,7 @@ class ServerRequests:
     async def completion(self, request: Request) -> Result:
         """Return the result of `completion/complete`.
 
-        Raises: as `relay`.
+        Raises: as `SessionCalls.answer`.
         """
         reference = _COMPLETE.decode(joined(request.members)).ref
         if reference.type == "ref/prompt":
@@ -260,7 +260,7 @@ class ServerRequests:
     async def subscribe(self, uri: str) -> bytes:
         """Subscribe to a resource.
 
-        Raises: as `relay`.
+        Raises: as `SessionCalls.answer`.
         """
 
         async def subscribed(identity: ServerIdentity) -> bytes:
@@ -275,7 +275,7 @@ class ServerRequests:
     async def unsubscribe(self, uri: str) -> bytes:
         """End a subscription at every server that has it.
 
-        Raises: as `relay`.
+        Raises: as `SessionCalls.answer`.
         """
         self._subscribed.discard(uri)
         self._on_use()
@@ -324,7 +324,7 @@ class ServerRequests:
                     await instance.subscriptions.follow_level()
 
     def notify_all(self, method: str) -> None:
-        """Send a notification to every server with a handshake that serves no other session."""
+        """Send a notification to every server that has a handshake and serves only this session."""
         for lease in self._state.servers:
             instance = self._leases.running(lease.identity)
             if instance is None or instance.server_connection.is_stateless:
@@ -335,7 +335,7 @@ class ServerRequests:
     async def send(self, identity: ServerIdentity, request: Request, members: Members) -> Result:
         """Send a request to a server, starting it if needed, and return the result.
 
-        Raises what `relay` raises.
+        Raises: as `ServerConnection.relay`, and what `Activation.instance` raises.
         """
         instance = await self._activation.instance(identity)
         caller = request.caller
@@ -363,7 +363,7 @@ class ServerRequests:
         return self._state.surface.name(grant, lease.spec.name, name)
 
     async def _find_prompt(self, wanted: str) -> tuple[ServerIdentity, str]:
-        # Names given earlier also find prompts of a server that does not run; the use starts it.
+        # Names given earlier also find prompts of a stopped server, which `send` then starts.
         for grant, given in self._state.surface.names.items():
             is_meant = given == wanted and grant.tool.startswith(PROMPT)
             if is_meant and self._state.lease_on(grant.server) is not None:

@@ -234,7 +234,7 @@ class Session:
         self.snapshot.restore(record, is_same_client=False)
 
     def as_agent(self) -> AgentSession:
-        """Return the part of this session that the conversation of the sub-agent uses."""
+        """Return the parts of this sub-agent's session that its conversation's session uses."""
         return AgentSession(
             self.place.key, self.calls, self.client_skills, self.tokens, self._follow_conversation
         )

@@ -137,7 +137,7 @@ class Skills:
 
 
 class NoSkills:
-    """Stands in for `Skills` in a session without skills, such as that of a plain aggregator."""
+    """Stands in for `Skills` in a session without skills, such as a bare one (`is_bare`)."""
 
     are_listed = False
 

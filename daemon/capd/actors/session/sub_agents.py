@@ -5,8 +5,8 @@
     SubagentStop, or the conversation ends ──> its session ends
 
 An agent that never calls capd gets no session. `core/sessions/sub_agents` finds out which agent
-makes a call, and `opening` opens its session. A tool that is switched on there is not listed: the
-client has one list for its connection, and the conversation would see the tool, too.
+makes a call, and `opening` opens its session. A tool that is switched on in that session is not
+listed: the client has one list for its connection, so the conversation would see the tool, too.
 """
 
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,7 @@ class AgentSession:
     client_skills: ClientSkills
     tokens: SessionTokenCount
     follow: Callable[[], None]
-    """Has the session follow what the client has said to the conversation since."""
+    """Copies what the client has told the conversation, such as its log level, to the session."""
 
 
 @dataclass(slots=True, eq=False)

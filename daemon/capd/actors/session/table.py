@@ -65,7 +65,7 @@ class OpenSession:
     """The parent of that process: the client itself, if the process is a shim."""
     is_ending: bool = False
     claim: int = 0
-    """The number of connections so far. Only the newest one may end the session."""
+    """How many connections the session has had. Only the newest of them may end the session."""
     process: str | None = None
     """The start time of process `pid`, so that a reused pid is noticed; None if it is gone."""
     opening: trio.CancelScope | None = None

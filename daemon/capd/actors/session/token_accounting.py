@@ -2,7 +2,7 @@
 
     a text is sent ──> `DEBOUNCE` passes, or somebody asks ──> all uncounted texts are counted
 
-A reply to a question contains the known counts, and says whether some are missing.
+A request for the costs is answered with the counts that are known, and whether some are missing.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,8 +33,8 @@ from capd_protos.codec import JsonCodec, MsgpackCodec
 from capd_protos.types import WireName
 
 DEBOUNCE = 60.0
-"""Seconds to collect texts before they are counted, because counting starts a process. A question
-ends the wait."""
+"""Seconds to collect texts before they are counted, because counting starts a process. A request
+for the costs ends the wait."""
 ASK_TIMEOUT = 150.0
 """Seconds; enough to count a whole catalog."""
 MOST_PASSES = 3

@@ -97,7 +97,7 @@ class ToolSearch:
         found = [await self._find(asked, each) for each in questions]
         # A tool that two questions find is shown with the first one.
         hits: dict[WireName, finder.ToolHit] = {}
-        # With the first search: it also writes signatures, as scripts have them.
+        # Imported with the first search, because it brings the code that writes signatures.
         from capd.core.sessions import search_reply  # noqa: PLC0415
 
         answers: list[search_reply.QuestionAnswer] = []
@@ -160,8 +160,8 @@ class ToolSearch:
     ) -> str:
         """Return signatures of more tools of the first hit's capability, which may be called next.
 
-        The text is empty if the client lists active tools by itself, and if the question selects
-        tools or asks for another level of detail.
+        The text is empty if the client lists active tools by itself, if the question selects tools,
+        or if it asks for another level of detail.
         """
         first = next((each for each in answers if each.reply.full), None)
         is_listed = self._view.lists_at_once(at_border=False)

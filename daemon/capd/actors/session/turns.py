@@ -2,6 +2,9 @@
 
 message ──> the registry decides ──> a capability is switched on ──> single tools that fit
         ──> the texts for the model
+
+These texts are call cards, memories and the index. A call card is one line with a tool's name and
+arguments, from which the model can call the tool although the tool is not on the list.
 """
 
 import time
@@ -50,7 +53,7 @@ FEW_TOOLS = 2
 UNDECIDED: frozenset[DecisionReason] = frozenset(
     {"no_candidates", "below_threshold", "below_margin", "near_tie", "model_not_ready"}
 )
-"""Reasons of an abstention after which a message may continue with the last used capability."""
+"""The reasons for abstaining after which a message may go on with the last used capability."""
 
 MODEL_PATIENCE = 4.0
 """Seconds for which a hook's turn waits for a model that is loading, which takes 1.2 to 1.8 s."""
@@ -68,9 +71,9 @@ class TurnContext:
     """The facts about one turn: its message, its decision, and where its text goes."""
 
     is_delivered: bool = True
-    """Whether the text reaches the model. A text that does not counts as not delivered."""
+    """Whether the text reaches the model; only then does it count as delivered."""
     is_hook: bool = False
-    """Whether a prompt hook takes the text, so that the model reads it before it answers."""
+    """Whether a prompt hook takes the text, so that the model reads the text before it answers."""
     longest: float = 0.0
     """Seconds for which the hook could wait."""
     decision: Decision | None = None
@@ -94,7 +97,7 @@ class TurnContext:
     async def claim(self) -> float:
         """Wait until a held turn's hook has come back or is given up; return the seconds it took.
 
-        The wait is a second at most. Without it, the words of a turn that ends sooner would count
+        The wait is a second at most. Otherwise the words of a turn that ends sooner would count
         as delivered, although no hook has taken them.
         """
         began_at = time.monotonic()
@@ -124,7 +127,7 @@ class _HookText:
 
 
 AnswerInTime = Callable[[str, TurnContext], Awaitable[messages.TurnTaken]]
-"""Takes a prompt's text; returns its turn's result, or what is known of it in time."""
+"""Takes the text of a prompt. Returns the result of its turn, or what is known of it in time."""
 
 
 class SessionTurns:
@@ -144,8 +147,8 @@ class SessionTurns:
         self._budget = TaskBudget(context, parts.memories)
         self.recent_prompts = RecentPrompts()
         self.answer_in_time: AnswerInTime = weakly(self.take)
-        """Takes a prompt of this connection. Returns the turn's result, or what is known of it when
-        the client's patience ends."""
+        """Takes a prompt of the session's own connection. Returns the turn's result, or what is
+        known of it when the client stops waiting."""
         self._under_way = 0
         # The changes of turns in progress. They are announced together when one of them ends.
         self._gathered = Step()
@@ -199,7 +202,7 @@ class SessionTurns:
         return msgspec.json.encode(documents.turn(taken))
 
     async def call_turn(self, arguments: msgspec.Raw) -> bytes:
-        """Answer a call of `capd_turn`: a prompt hook makes it on the session's own connection."""
+        """Answer a call of `capd_turn`, which a hook makes on the session's own connection."""
         try:
             hook = _TURN_ARGUMENTS.decode(arguments if len(arguments) else b"{}")
         except MalformedError as error:
@@ -225,7 +228,7 @@ class SessionTurns:
         taken = await self.answer_in_time(hook.prompt, TurnContext(is_hook=True))
         is_awaited = self._view.lists_at_once(at_border=True)
         if is_awaited and (taken.added or taken.removed):
-            # A hook answered now would let the client ask its model with the old list of tools.
+            # If the hook were answered now, the client would ask its model with the old list.
             with trio.move_on_after(RELIST_TIMEOUT):
                 await connection.until_listed()
         text = self._parts.tokens.turned(documents.words(taken))
@@ -380,14 +383,14 @@ class SessionTurns:
         return outcome, dict(zip(plan.capabilities, added, strict=True))
 
     def index_text(self, turn_context: TurnContext) -> str:
-        """Return the index, once in each conversation, and have the session saved then."""
+        """Return the index, once in each conversation; then have the session saved."""
         text = self._index_text(turn_context)
         if text:
             self._context.on_change()
         return text
 
     async def project_files(self, turn_context: TurnContext) -> str:
-        """Return the project's bootstrap files, once in each conversation, and have that saved."""
+        """Return the project's bootstrap files, once in each conversation; then have that saved."""
         text = await self._bootstrap_text(turn_context)
         if text:
             self._context.on_change()

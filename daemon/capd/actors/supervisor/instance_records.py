@@ -61,7 +61,7 @@ class InstanceRecord:
     attempts: Attempts = field(default_factory=Attempts)
     refusal: messages.ServerRefused | None = None
     addresses: Addresses = field(init=False)
-    """How the URLs of its server did in earlier runs."""
+    """Which of its server's URLs failed in earlier runs, and when each may be tried again."""
 
     def __post_init__(self) -> None:
         """Start with addresses that have never failed."""

@@ -1,7 +1,8 @@
-"""Decides who shares an instance: by the definition's scope and the server's protocol generation.
+"""Decides which sessions share an instance, by the definition's scope and the server's generation.
 
-An instance of a stateless server may serve every session. The generation is known after the first
-handshake, and is saved for the next daemon.
+A generation of MCP is either with a handshake or stateless. An instance of a stateless server may
+serve every session. The generation is known after the first handshake, and is saved for the next
+daemon.
 """
 
 import secrets

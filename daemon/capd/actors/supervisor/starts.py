@@ -1,7 +1,7 @@
 """Turns the definition of a server into a running process, or a connection by URL.
 
-This module replaces placeholders by the secrets of the instance. Only the server and the redactor
-get these values (docs/design/trust.md, "Secrets").
+This module replaces placeholders by the secrets of the instance. Only the server gets these values,
+and the redactor, which removes them from texts (docs/design/trust.md, "Secrets").
 """
 
 import os
@@ -213,7 +213,7 @@ class Starts:
         )
 
         def connect(url: str) -> AbstractAsyncContextManager[ServerEnd]:
-            # No login: the port is another one each time, so a saved one would never be found.
+            # No login: the port differs each time, so a saved login would never be found.
             return connected(replace(spec, url=url, auth="none", transport="http"), self.logins)
 
         return forwarded(place, self._spawn(process), connect)

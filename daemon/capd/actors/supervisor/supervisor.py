@@ -1,9 +1,9 @@
 """The supervisor: starts an instance for its first holder, and stops it after its last.
 
-`core.servers.leases` decides, and this actor carries out the decisions. One task per instance owns
-the process and its server connection, from the start until the last descendant has ended. A failed
-start leaves nothing behind, and the next start waits for its back-off. Secrets are filled in at the
-start, from the session's own values.
+A holder is a session that has a lease on an instance. `core.servers.leases` decides, and this actor
+carries out the decisions. One task per instance owns the process and its server connection, from
+the start until the last descendant has ended. A failed start leaves nothing behind, and the next
+start waits for its back-off. Secrets are filled in at the start, from the session's own values.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -205,14 +205,15 @@ class Supervisor:
             link = self._running.get(instance.id)
             is_by_generation = instance.server.scope != request.server.scope
             if is_by_generation and link is not None and not link.server_connection.is_stateless:
-                # It was shared because an earlier version was stateless, and this one is not.
+                # The instance was shared because an earlier version of the server was stateless.
+                # This version is not.
                 self._carry_out(self._leases.release(key, session, trio.current_time()))
                 return await self._acquire(request)
             instance.known_runs[session] = instance.id
             return messages.ServerReady(
                 instance.id, key.identity, server.name, instance.pid, instance.tools
             )
-        # It may have died just when it was ready. A refused session must hold no lease.
+        # The instance may have died just when it was ready. A refused session must hold no lease.
         self._carry_out(self._leases.release(key, session, trio.current_time()))
         return instance.refusal or messages.ServerRefused(
             server.name, "cannot_start", "it was released before it was ready"
@@ -366,7 +367,7 @@ class Supervisor:
             try:
                 await self._serve_at(instance, at, is_last=len(tried) > len(_urls(instance)) - 1)
             except* CapdError as errors:
-                # Raised below: before 3.11.4, what is raised here is put into a group.
+                # Raised below: Python before 3.11.4 puts what is raised here into a group.
                 lost = errors
             if lost is None:
                 return

@@ -63,7 +63,7 @@ def failed_line(
 ) -> bytes:
     """Return the response for a request that failed because of an error in capd itself.
 
-    `may_have_run` decides which outcome it states.
+    `may_have_run` says whether the request may have run, which the response tells the client.
     """
     if method not in RELAYED:
         return error_line(request_id, frames.INTERNAL_ERROR, internal_error(failure))

@@ -1,4 +1,7 @@
-"""The client behind one request, in the form that server connections expect: a `Caller`."""
+"""The client behind one request, in the form that server connections expect: a `Caller`.
+
+A request is *durable* if a later daemon can continue it and answer its client.
+"""
 
 from typing import Protocol
 
@@ -129,7 +132,7 @@ class ClientCall:
         """Tell the client that the request may have run, and that the next daemon continues it.
 
         Raises:
-            RefusedError: its connection is gone.
+            RefusedError: the client's connection is gone.
         """
         assert self.request_id is not None
         self.may_have_run = True
@@ -139,7 +142,7 @@ class ClientCall:
             raise RefusedError("the client's connection is gone") from None
 
     def was_begun(self) -> bool:
-        """Tell whether an earlier daemon began the request; true only once."""
+        """Tell whether an earlier daemon began the request. Only the first call returns True."""
         if self.request_id not in self._connection.again:
             return False
         self.may_have_run = True

@@ -50,7 +50,7 @@ class OpenConnection(Protocol):
         ...
 
     def resource_updated(self, uri: str, params: bytes) -> None:
-        """Notify the client that a resource has changed, once for each of its subscriptions."""
+        """Notify the client that a resource has changed, once for each subscription to it."""
         ...
 
     def task_changed(self, task: str, params: bytes) -> None:

@@ -1,4 +1,8 @@
-"""A client's connection after its hello, as the gateway gives it to the curator."""
+"""A client's connection after its hello, the first line that a client sends.
+
+The gateway, the actor that accepts connections, gives it to the curator, the actor that owns the
+sessions.
+"""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

@@ -73,8 +73,8 @@ class DirectRoute(Protocol):
     ) -> bool:
         """End the call's use of its server; return whether the caller must call `release`.
 
-        The outcome is noted as well. With `has_ended=False` it is not, because the call was not
-        begun, or goes on in a task of its own.
+        The outcome is also noted for the session. This is not done with `has_ended=False`, for a
+        call that was not begun, or that goes on in a task of its own.
         """
         ...
 
@@ -99,15 +99,15 @@ class Conversation(Protocol):
         ...
 
     async def renew_subscriptions(self) -> None:
-        """Have servers renew the subscriptions of an earlier connection."""
+        """Renew, at servers, the subscriptions of the client's earlier connection."""
         ...
 
     async def start(self) -> None:
-        """Wait briefly for the index, which the answer to `initialize` contains."""
+        """Wait briefly for the index of capabilities, which the answer to `initialize` contains."""
         ...
 
     async def wait_ready(self) -> None:
-        """Wait for the index again if the client info has changed the policy."""
+        """Wait again for the index, if the client info has changed the session's policy."""
         ...
 
     def instructions(self) -> str:
@@ -127,13 +127,13 @@ class Conversation(Protocol):
 
         Raises:
             UnknownNameError: the request names nothing that is listed.
-            CallFailedError, ServerError: as documented there.
-            MalformedError: its params are not valid.
+            CallFailedError, ServerError: the call failed, as these classes describe.
+            MalformedError: the params of the request are not valid.
         """
         ...
 
     def direct_route(self, request: Request) -> DirectRoute | None:
-        """Return the route of a `tools/call` that `relay` would pass on unchanged, without waiting.
+        """Return the route of a `tools/call` that `relay` would pass on unchanged. Never waits.
 
         Return None for every other request; `relay` handles it.
         """
@@ -154,9 +154,10 @@ class Conversation(Protocol):
         ...
 
     async def watch_task(self, task: str) -> bytes | None:
-        """Listen for changes of a task; return its state, or None if they are not announced.
+        """Listen for changes of a task; return its state as JSON.
 
-        The state is empty if the server does not name it.
+        Return None if the task's server does not announce changes, or is not known. The state is
+        empty if the server answers without one.
 
         Raises: as `relay`.
         """
@@ -175,7 +176,7 @@ class Conversation(Protocol):
         ...
 
     async def turn(self, text: str) -> bytes:
-        """Return the result of `capd/turn`."""
+        """Return the result of the request `capd/turn`; `text` is what the user has written."""
         ...
 
     def on_environment(self, values: dict[str, str]) -> None:

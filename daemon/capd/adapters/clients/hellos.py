@@ -1,4 +1,8 @@
-"""Reads the hello of a connection, and writes the answer to it."""
+"""Reads the hello of a connection, and writes the answer to it.
+
+The hello is the first line that a client sends on capd's socket. It names the client, the project
+and the session to open. The answer is a welcome or a refusal.
+"""
 
 from collections.abc import Sequence
 
@@ -66,7 +70,10 @@ async def send_welcome(
     connection: Connection,
     want_env: Sequence[str] = (),
 ) -> bool:
-    """Answer a hello with the curator's reply; return whether the curator serves the stream now."""
+    """Answer a hello with the reply of the curator, the actor that owns the sessions.
+
+    Return whether the curator serves the stream from now on.
+    """
     if isinstance(opened, curator.CuratorRefused):
         await send_frame(stream, refused(opened.code, opened.message))
         return False

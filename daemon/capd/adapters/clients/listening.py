@@ -145,7 +145,10 @@ class Listening:
 async def _watch(
     tasks: dict[str, list[bytes]], wanted: Sequence[str], conversation: Conversation
 ) -> None:
-    """Listen for the tasks `wanted`; add those whose servers announce changes to `tasks`."""
+    """Listen for changes of the tasks `wanted`.
+
+    A task is put into `tasks` if its server announces changes.
+    """
     for task in dict.fromkeys(wanted):
         tasks[task] = []
         state = None
@@ -154,5 +157,6 @@ async def _watch(
         if state is None:
             del tasks[task]
         elif state and not tasks[task]:
-            # It may have changed while the client had no stream, as while a daemon is replaced.
+            # The task may have changed while the client had no stream, for example while the
+            # daemon was replaced.
             tasks[task] = [state]

@@ -1,11 +1,15 @@
 """The bridges that are open, each with its socket and its credential.
 
+Clients on another host or in a container reach this daemon over a bridge. That other place is the
+bridge's *far side*.
+
     bridge_open ──> open ──its command ends, or its daemon──> closed
                       └──bridge_revoke──────────────────────> revoked
 
-A bridge lives as long as the control connection that asked for it. Its credential is a random text,
-of which this process keeps only a digest. A hello at the bridge's socket must contain the
-credential. No other socket accepts it, and the next bridge of the same name gets a new one.
+A bridge lives as long as the control connection on which `capd bridge` asked for it. Its credential
+is a random text, of which this process keeps only a digest. A hello at the bridge's socket must
+contain the credential. No other socket accepts it, and the next bridge of the same name gets a new
+one.
 
 A bridge may have a *runner*: a process on the far side that starts servers there
 (`capd_client/bridge/runner.py`).

@@ -7,6 +7,8 @@
 
     each of them ──close──> CLOSING ──> OVER
 
+A *look* checks every few seconds whether something has come from the client since the last one.
+
 A connection that is served has a task, a nursery and a chain of ten coroutines: 9 KB, which a
 silent client does not need. A parked connection only has its socket in a shared epoll object. It is
 still open: capd writes a notification at once, and needs a task only if the client does not read.
@@ -114,7 +116,10 @@ class ParkableConnection(ABC):
         )
 
     def _leave_if_idle(self) -> bool:
-        """Begin to leave the task if nothing came since `park_if_idle`; return whether it began."""
+        """Begin to leave the task if nothing has come since `park_if_idle`.
+
+        Return whether the connection leaves its task.
+        """
         if not self._may_park:
             return False
         assert isinstance(self._sink, ParkingSink), "only such a connection may park"
@@ -124,7 +129,7 @@ class ParkableConnection(ABC):
         return True
 
     def park(self, parking: "Parking", serve_again: Callable[[], None]) -> None:
-        """Wait in `parking`; call `serve_again` once, when `run` has to be called again."""
+        """Wait in `parking` without a task; call `serve_again` when `run` has to be called."""
         assert isinstance(self._sink, ParkingSink), "only such a connection is idle"
         self._reading = self._scope = None
         self._drop_task_parts()

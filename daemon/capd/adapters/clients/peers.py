@@ -1,4 +1,8 @@
-"""The process at the other end of a connection: identified once, and judged when needed."""
+"""The process at the other end of a connection: identified once, and judged when needed.
+
+The verdict says whether the daemon itself started the process, for example as a part of a server
+(`core/servers/ancestry`).
+"""
 
 import os
 from collections.abc import Callable, Generator
@@ -22,12 +26,12 @@ _NOTHING = Chain((), "gone")
 
 
 def is_never_marked(_pid: int) -> bool:
-    """Return False: on this system no process has a mark."""
+    """Return False: on this system the processes of servers have no mark to recognise them by."""
     return False
 
 
 class Peers:
-    """Identifies and judges processes. `is_marked` recognises processes of servers."""
+    """Identifies and judges processes. `is_marked` tells whether a pid is a process of a server."""
 
     def __init__(self, is_marked: Callable[[int], bool] = is_never_marked) -> None:
         self._is_marked = is_marked
@@ -57,7 +61,10 @@ class Peers:
         return Peer(self, pid, credentials.uid, pidfd, identity, is_held=is_held)
 
     def facts(self, pid: int, has_ended: Callable[[tuple[Chain, Chain]], bool]) -> PeerFacts:
-        """Return the facts about a process and its parents. Blocks for about 0.2 ms."""
+        """Return the facts about a process and its parents. Blocks for about 0.2 ms.
+
+        `has_ended` tells, from two readings of the parents, whether the process has ended.
+        """
         if pid <= 0:
             return PeerFacts(0, False, (_NOTHING, _NOTHING))
         chains = self._chain(pid), self._chain(pid)
@@ -124,7 +131,7 @@ class Peer:
         return found
 
     def has_ended(self, chains: tuple[Chain, Chain]) -> bool:
-        """Tell whether the process has ended; `chains` are its ancestors, read just now."""
+        """Tell whether the process has ended; `chains` are two readings of its ancestors."""
         if self._pidfd is not None:
             return platform.has_ended(self._pidfd)
         first = [each.processes[0].identity for each in chains if each.processes]

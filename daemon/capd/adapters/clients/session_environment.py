@@ -1,4 +1,4 @@
-"""The values of the keys that definitions ask for: those that clients sent, and stored ones.
+"""The values of the keys that servers' definitions name: clients sent some, others are stored.
 
 Values are secrets. They stay in this process's memory, separate for each session, and never appear
 on the bus, in a log or in a state file (docs/design/trust.md, "Secrets").

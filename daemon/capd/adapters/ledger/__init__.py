@@ -1,1 +1,1 @@
-"""The ledger's database, and the queue of notes for it."""
+"""The ledger, which records calls and decisions: its database, and the queue of notes for it."""

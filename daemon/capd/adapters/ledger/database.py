@@ -1,4 +1,7 @@
-"""The ledger's SQLite file. Every method blocks, and only one thread may use it at a time.
+"""The SQLite file of the ledger, which records calls and decisions (docs/records.md).
+
+Every method blocks, and only one thread may use the file at a time. A *note* is one record, a row
+of one table.
 
 WAL with `synchronous=NORMAL`: a crash of the machine may lose the newest notes, but never damages
 the file. A file that is damaged or of another version is renamed, and a new one is started.
@@ -77,7 +80,7 @@ class Database:
         self._tried(remove)
 
     def uses(self, since: float) -> list[messages.Use]:
-        """Return the successful calls of each tool since then, most used first."""
+        """Return the successful calls of each tool since the time `since`, most used first."""
         rows = self._rows(
             "SELECT identity, tool, count(*), max(at) FROM calls WHERE at >= ? "
             "AND outcome = 'result' GROUP BY identity, tool ORDER BY count(*) DESC, max(at) DESC",
@@ -86,7 +89,7 @@ class Database:
         return schema.read(messages.Use, rows)
 
     def sums(self, since: float) -> list[messages.CapabilityCalls]:
-        """Return the sums over the calls of each capability since then."""
+        """Return, for each capability, sums over its calls since the time `since`."""
         rows = self._rows(
             "SELECT coalesce(granted.value, ''), count(*), sum(outcome = 'result'), avg(ms), "
             "sum(bytes_out), max(at) FROM calls LEFT JOIN json_each(calls.capabilities) AS granted "

@@ -1,4 +1,4 @@
-"""The queue of notes for the ledger. Adding a note never waits."""
+"""The queue of notes for the ledger, which records calls. Adding a note never waits."""
 
 from collections import deque
 

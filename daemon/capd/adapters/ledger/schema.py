@@ -1,4 +1,4 @@
-"""The ledger's tables: one for each kind of note."""
+"""The tables of the ledger, which records calls and decisions: one for each kind of note."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar, get_origin

@@ -2,8 +2,9 @@
 
     strict without a network  ->  strict  ->  guard        each is tried if the one before fails
 
-An image is started by the daemon of Docker or Podman, whose socket `strict` hides, so it is only
-tried at `guard`. A remote server runs elsewhere, without a sandbox of capd's.
+`strict` and `guard` are levels of the sandbox (docs/sandbox.md). An image is started by the daemon
+of Docker or Podman, whose socket `strict` hides, so it is only tried at `guard`. A remote server
+runs elsewhere, without a sandbox of capd's.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,7 +67,7 @@ async def listed(
     redact: Callable[[str], str],
     on_attempt: Callable[[str], None] = lambda _: None,
 ) -> ListedTools:
-    """Return the tools that `server` lists, in the first of `tries` in which it does so.
+    """Return the tools that `server` lists, from the first of the sandboxes `tries` that works.
 
     `redact` removes secrets from a text. `on_attempt` is called after each failed attempt but the
     last, with a text for a person.
@@ -118,9 +119,9 @@ def _named(rule: SandboxRule) -> str:
 
 
 def offline(environment: Mapping[str, str], rule: SandboxRule) -> dict[str, str]:
-    """Return the environment for one attempt.
+    """Return the server's environment for one attempt.
 
-    Without a network, it tells launchers to work offline.
+    If the attempt has no network, the environment tells launchers to work offline.
     """
     if rule.network is False:
         return {**environment, "NPM_CONFIG_OFFLINE": "true", "UV_OFFLINE": "1"}

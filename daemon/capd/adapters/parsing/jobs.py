@@ -96,7 +96,7 @@ class ReadProjectSettings(msgspec.Struct, frozen=True, tag="settings"):
 
     def run(self) -> SettingsRead:
         """Return the settings that the project may set, or why the file cannot be used."""
-        # Imported here: 40 modules that the other jobs do without, in a process that is waited for.
+        # Imported here: it takes 40 modules that no other job needs, and somebody waits for a job.
         from capd.adapters.configuration import Configuration, PlaceTable  # noqa: PLC0415
 
         text = self.text

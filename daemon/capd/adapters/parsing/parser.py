@@ -7,8 +7,9 @@ A parser written in Python can take seconds for a few hostile kilobytes, and gig
 a few more. It cannot be interrupted, and blocks every thread. So it runs in a process that can be
 killed. The process is started for the first text that a stranger wrote, and never for the user's
 own texts. A daemon that will soon read such texts starts it in advance. When the daemon ends, the
-socket closes and the process ends. If the process is stopped at that moment, the watcher finds it
-by its mark. A text that could not be parsed is remembered, so that no reload tries it again.
+socket closes and the process ends. If the process is stopped (SIGSTOP) at that moment, the daemon's
+watcher process (`platform/watcher`) kills it. A text that could not be parsed is remembered, so
+that no reload tries it again.
 
 All calls block, so make them from threads.
 """

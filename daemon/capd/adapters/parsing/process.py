@@ -3,10 +3,11 @@
     frame    length of the rest, how the job ended, CPU seconds, the result in msgpack
     job      length of the rest, the job in msgpack
 
-It starts no process, opens no file but its own status, and shares only a socket pair with the
-daemon. The kernel enforces its limits: a timer on the CPU time of each job, which ends the process
-even inside a library call; a limit on its memory; and no permission to write files. The process
-ends if a job has made it large, or if it is idle for some time; the daemon starts another one.
+The process starts no other process, opens no file but its own status, and shares only a socket pair
+with the daemon. The kernel enforces its limits: a timer on the CPU time of each job, which ends the
+process even inside a library call; a limit on its memory; and no permission to write files. The
+process ends if a job has made it large, or if it is idle for some time; the daemon starts another
+one.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
     capd.service/          Delegate=yes; no process is in it
       daemon/              the daemon, its helpers and its watcher
-      servers/1, 2, ...    one for each server's tree, its guard included
+      servers/1, 2, ...    one for each server's process tree, with its guard (guard.py)
 
 A forked process stays in its group, and `cgroup.kill` ends a whole group at once. A process that
 may write to another group of its user can move there, so the group is not the only way to find the

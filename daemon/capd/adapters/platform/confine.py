@@ -1,4 +1,4 @@
-"""How a guard confines itself before it starts its server, which cannot undo it.
+"""How a guard (guard.py) confines itself, and so the server that it then starts.
 
     guard.py FD --apart --narrow --hide=FOLDER --show=PATH --read-only=PATH --own=FILE
     confine.py --hide=FOLDER --apart      prints which of these work here
@@ -13,7 +13,7 @@
                 gain privileges from another program anyway.
 `--hide`        an empty, read-only folder in place of one of capd's, in a mount namespace.
 `--show`        a path in the hidden folders that stays visible.
-`--read-only`   the same, but it cannot be written.
+`--read-only`   as `--show`, but the path cannot be written.
 `--own`         a file of root that should seem to be the user's. Without privilege a mount
                 namespace needs a user namespace, in which root's files seem to be nobody's, and
                 `ssh` refuses to include such files.
@@ -77,7 +77,7 @@ class Kernel:
         return result
 
     def must(self, name: str, *arguments: "int | bytes | None") -> None:
-        """Call a function; raise ConfinementRefusedError if it fails.
+        """Call a C function that returns 0 if it succeeds.
 
         Raises:
             ConfinementRefusedError: it returned something else than 0.
@@ -188,7 +188,7 @@ def enter_namespaces(kernel: Kernel) -> None:
 def show(kernel: Kernel, path: bytes, fd: int, *, is_read_only: bool) -> None:
     """Make a file or folder visible again at `path`, inside a folder that was hidden.
 
-    `fd` is a descriptor of the file or folder that was opened before the folder was hidden.
+    `fd` is a descriptor of what `path` names, opened before the folder around it was hidden.
 
     Raises:
         OSError, ConfinementRefusedError: the system refuses it.
@@ -354,7 +354,7 @@ def exists(path: bytes) -> bool:
 
 
 def bytes_of(argument: str) -> bytes:
-    """Return an argument as the bytes that were given."""
+    """Return an argument of the command line as the bytes that the caller gave."""
     return argument.encode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 
 

@@ -113,14 +113,14 @@ def trim_memory() -> None:
 def keep_large_blocks_apart(size_bytes: int) -> None:
     """Have the C library return each block of `size_bytes` or more to the system when it is freed.
 
-    By default, glibc raises the size of such blocks whenever one is freed, and a model's temporary
+    By default, glibc raises this limit whenever a block above it is freed, and a model's temporary
     arrays then stay in the heap for ever: 226 MB instead of 169 after a batch.
     """
     mallopt = getattr(_libc(), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, size_bytes)
-        # With a size of its own, glibc no longer raises this one: each smaller block that is freed
-        # at the end of the heap would be returned at once, too.
+        # The first call also stops glibc from raising this second limit. Without a higher value,
+        # memory at the end of the heap would be returned to the system too often.
         mallopt(_M_TRIM_THRESHOLD, 2 * size_bytes)
 
 

@@ -1,7 +1,7 @@
 """Linux: which process is at the other end of a connection, and its parents.
 
-A pidfd refers to the process if the kernel supports that (SO_PEERPIDFD: 6.5), because its pid may
-be reused. The parent comes from the kernel (PIDFD_GET_INFO: 6.13), or from /proc.
+A process is held by a pidfd if the kernel supports that (SO_PEERPIDFD: 6.5), because its pid may be
+reused. The parent comes from the kernel (PIDFD_GET_INFO: 6.13), or from /proc.
 """
 
 import errno

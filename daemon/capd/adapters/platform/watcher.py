@@ -1,10 +1,12 @@
 """A process that outlives the daemon, and ends the servers that their guards could not end.
 
+A guard is the parent process of one server, and ends the server's process tree (guard.py).
+
 Run as `python -I -S watcher.py FD LOW HIGH PREFIX`, one for each daemon, with FD as the reading end
 of a pipe that the daemon alone holds open. The pipe closes when the daemon ends, for whatever
 reason. The guards then end their trees, unless they were killed together with the daemon, or are
 stopped. So the watcher waits briefly, and then kills every process that still has the mark of this
-run of the daemon (capd_protos/tree_marks.py), with its descendants.
+run of the daemon (capd_protos/tree_marks.py), and the descendants of each.
 
 It imports only modules written in C, as guard.py does, and takes 9 MB, of which 3 MB are not
 shared.
@@ -75,7 +77,7 @@ def hard_limit(pid: int) -> int | None:
 def marking_value(pid: int) -> bytes:
     """Return the value of the variable that marks a tree; empty if the process has none.
 
-    A process that hides its environment may have it as an argument.
+    A process that hides its environment may have the variable as an argument instead.
     """
     content = b"\0" + (_content(f"/proc/{pid}/environ") or _content(f"/proc/{pid}/cmdline"))
     _before, found, after = content.partition(b"\0" + VARIABLE)
@@ -83,10 +85,10 @@ def marking_value(pid: int) -> bytes:
 
 
 def end(pids: list[int], is_meant: "Callable[[int], bool]") -> None:
-    """Kill those of `pids` that `is_meant` accepts when it is called again.
+    """Kill each process of `pids` for which `is_meant` still returns True.
 
-    A pid may have been given to another process since it was found. So the process is first held by
-    a descriptor, and then checked again.
+    A pid may have been given to another process since it was found. So each process is first held
+    by a descriptor, and then checked again.
     """
     for pid in pids:
         try:

@@ -2,9 +2,11 @@
 
     python -E -P -X utf8 -m capd.adapters.scripts.process IDLE      its standard input is a socket
 
-Its child is an interpreter process of `pydantic-monty`, in which the code runs: without files,
-network, environment or imports, and with limits on time, memory, recursion and calls. A script
-stays in the interpreter until another one runs here. Every answer contains a snapshot of the
+A step runs the script until it waits for calls of tools, or ends (`steps`).
+
+The child of this process is an interpreter of `pydantic-monty`, in which the code runs: without
+files, network, environment or imports, and with limits on time, memory, recursion and calls. A
+script stays in the interpreter until another one runs here. Every answer contains a snapshot of the
 script. A second interpreter only checks types (`type_checker`). The process ends when the socket
 closes, or after `IDLE` seconds without a step; the interpreters end with it.
 """

@@ -118,7 +118,7 @@ class RunJournal:
     def __init__(self, files: RunFiles, begun: Begun, known: frozenset[int] = frozenset()) -> None:
         """Create it.
 
-        `known` are the calls of the last suspension that the file already contains.
+        `known` has the ids of those calls of the last suspension that are in the file already.
         """
         self.path = files.path(begun.session, begun.request)
         self._begun = begun

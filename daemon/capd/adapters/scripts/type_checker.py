@@ -78,7 +78,10 @@ class TypeChecker:
 
 
 def _of_script(display: str, head_lines: int) -> list[str]:
-    """Return the errors in the script itself, without those in the head, by the script's lines."""
+    """Return the errors in the script itself, each with its line in the script.
+
+    `display` has the checker's errors, `head_lines` is the number of lines before the script.
+    """
     found: list[str] = []
     for line in display.splitlines():
         place = _PLACE.match(line)

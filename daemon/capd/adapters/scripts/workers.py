@@ -5,7 +5,8 @@
 
 A step without an idle process starts one, up to `most`; further steps wait. Each process has one
 end of a socket pair, and ends by itself when the other end closes. So a killed daemon leaves none
-behind. If a process is stopped at that moment, the watcher finds it by its mark.
+behind. If a process is stopped (SIGSTOP) at that moment, the daemon's watcher process
+(`platform/watcher`) kills it.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """How a server connection sees a client: as the caller of a request, or the holder of a lease.
 
-A server's requests go to the caller of a request (`Caller`) or to a holder (`Peer`). Whether the
-client's user is asked by a request or by a result (`input_required`) is decided on the client's
-side.
+A server's requests go to the caller of a request (`Caller`), or to a session that holds a lease on
+the server (`Peer`). The code of the client's connection decides whether the client is asked by a
+request or by a result (`input_required`).
 """
 
 from collections.abc import Awaitable, Callable

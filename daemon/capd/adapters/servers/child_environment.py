@@ -113,7 +113,7 @@ def child_environment(
 
 
 def uvx_folder() -> str:
-    """Return the folder of the `uvx` that the extra `uv` installs; empty without that extra."""
+    """Return the folder of the `uvx` that capd's extra `uv` installs; empty without that extra."""
     if importlib.util.find_spec("uv") is None:
         return ""
     beside_python = os.path.join(sys.prefix, "bin")  # noqa: PTH118

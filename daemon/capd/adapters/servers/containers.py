@@ -217,7 +217,7 @@ def _engine(kind: EngineKind, command: str, answer: str) -> Engine:
     has_cpu = True
     if kind == "podman":
         is_rootless = answer.startswith("true")
-        # Rootless podman starts nothing with a bound whose controller is not delegated to it.
+        # Rootless podman starts no container with a limit whose cgroup controller it does not have.
         has_cpu = not is_rootless or "cpu" in re.findall(r"\w+", answer)
     else:
         try:

@@ -1,4 +1,4 @@
-"""Saves which servers speak the stateless generation, in one file of the cache folder.
+"""Saves which servers speak the stateless generation of MCP, in one file of the cache folder.
 
 The file is only a cache. If it cannot be read, it counts as empty. If a server has changed its
 generation since, the next handshake notices that.

@@ -38,7 +38,7 @@ _MODULES = (".py", ".pyc", ".so", ".pyd")
 _PYTHON = lazy_pattern(r"(?:python|cpython-|pypy)(\d+)\.(\d+)")
 _FIND_INTERPRETERS = frozenset({"pipx", "uv", "uvx"})
 _VERSIONS = ".tool-versions"
-"""A file that some version managers read. It may make them run a program of the clone."""
+"""A file that some version managers read. It may make them run a program of the project."""
 _OLDEST_SAFE_PATH = (3, 11)
 
 
@@ -197,7 +197,7 @@ def remove_empty(folders: Path) -> None:
 
 
 def look(folder: str, found: FilesRead, home: str) -> list[str]:
-    """Return the files that a launcher would read (`found`) in `folder` or a folder above it.
+    """Return which files that a launcher would read (`found`) are in `folder` or above it.
 
     Files in `folder` are given by name, those above it by path. `folder` is a real path. Home and
     the folders above it are not searched.
@@ -272,7 +272,7 @@ def _shell_script(command: str) -> str:
 
 
 def _shim_folder(command: str, path: str) -> str:
-    """Return the folder of a command's version manager; empty if none provides the command."""
+    """Return the folder in which a version manager provides `command`; empty if none does."""
     if not command:
         return ""
     match = re.match(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?([\w.+-]+)", _beginning(command))

@@ -193,7 +193,11 @@ class Listings:
             self._outdated[kind] = intake.entries
 
     async def _fetch_list(self, kind: str) -> tuple[EntryIntake, float] | None:
-        """Fetch a list; return it, and the seconds for which it is valid; None if that failed."""
+        """Fetch a list; return it, and the seconds for which it is valid.
+
+        A list that is too slow, or that the server does not know, counts as empty. None if it could
+        not be fetched for another reason.
+        """
         intake = EntryIntake(kind)
         try:
             seconds = await _take_list(self._server_connection, kind, intake)

@@ -1,4 +1,7 @@
-"""Agrees with a server on a protocol generation, and performs the handshake.
+"""Agrees with a server on a generation of MCP, and performs the handshake.
+
+The generations are the handshake one (versions until 2025-11-25) and the stateless one
+(2026-07-28).
 
     wants handshake:   initialize ──error──> server/discover
     wants stateless:   server/discover ──error──> initialize
@@ -74,7 +77,8 @@ async def negotiate(
     `probe_patience` is the number of seconds for which `server/discover` may stay unanswered.
 
     Raises:
-        HandshakeError: no answer in `timeout` seconds, errors to both, or an unknown version.
+        HandshakeError: there was no answer in `timeout` seconds, both requests were answered with
+            errors, or the server speaks no version that capd knows.
     """
     server_connection.client = client
     if wants_stateless:

@@ -1,4 +1,4 @@
-"""Runs servers as processes: each under its own guard, and its whole tree ends with it.
+"""Runs servers as processes, each under a guard: a process that ends the server's whole tree.
 
     LAUNCHING --pid N--> RUNNING --exit N--> EXITED --guard ends--> GONE
         |                   |                                         ^
@@ -40,7 +40,8 @@ from capd.core.servers.sandbox import Confinement
 from capd_protos.tree_marks import VARIABLE
 
 _GUARD = Path(platform.__file__).with_name("guard.py")
-# The guard's interpreter may need it to find its own libraries; the server's comes from its spec.
+# The guard's interpreter may need it to find its own libraries. The server gets only the
+# environment in its spec.
 _GUARD_ENVIRONMENT_KEYS = ("LD_LIBRARY_PATH",)
 _LAUNCH_TIMEOUT = 20.0
 _KILL_TIMEOUT = 5.0
@@ -413,7 +414,7 @@ def _launch_as(
                 cwd=spec.cwd,
                 env=_guard_environment(),
                 pass_fds=(guard_control.fileno(),),
-                start_new_session=True,  # a terminal's Ctrl-C must not bypass the ladder
+                start_new_session=True,  # a terminal's Ctrl-C must not bypass `stop`
             )
         except OSError as error:
             raise SpawnFailedError(f"{name} cannot start: {error.strerror}") from error
@@ -442,8 +443,8 @@ def _launch_as(
 def _planned(spec: ProcessSpec, plan: LaunchPlan | None, folder: Path | None) -> ProcessSpec:
     """Return `spec` changed to start as `plan` says, in `folder` if that is not None.
 
-    Directly before the start, its `check_trust` checks that the launcher's files still give the
-    same plan.
+    Directly before the start, `check_trust` of the returned spec checks that the launcher's files
+    still give the same plan.
     """
     if plan is None or spec.launching is None:
         return spec
@@ -467,7 +468,7 @@ def _guard_environment() -> dict[str, str]:
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """Return the reading and the writing end of a new pipe. Each stack closes its end."""
+    """Return the reading and the writing end of a new pipe, which the two stacks close."""
     reading, writing = os.pipe()
     reader.callback(os.close, reading)
     writer.callback(os.close, writing)

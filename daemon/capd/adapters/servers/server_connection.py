@@ -292,7 +292,7 @@ class ServerConnection:
                 )
                 lines.append(request_line(call.message_id, call.method, sent))
         except Exception as error:  # noqa: BLE001 - the boundary
-            # Each is tried again by itself, where the one that cannot be written gets its outcome.
+            # Each call is then sent by itself, so that only one that cannot be written fails.
             self.log.error("task_failed", task="begin", **described(error))
             for call in calls:
                 self._pending.pop(call.message_id, None)
@@ -433,7 +433,7 @@ class ServerConnection:
         return await self._reader.some()
 
     def _received_frames(self, lines: list[Frame | Oversized], nursery: trio.Nursery) -> None:
-        """Handle lines from the end of `lines`, and remove them, up to one that was too long."""
+        """Handle and remove lines from the end of `lines`, until one was too long for memory."""
         while lines and isinstance(line := lines[-1], Frame):
             lines.pop()
             self._received_text(line.data, nursery)

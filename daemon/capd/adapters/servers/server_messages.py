@@ -220,8 +220,8 @@ class ServerMessages:
     def _meant(self) -> Peer | None:
         """Return the only client that a message can be for; None if there is no such client.
 
-        If calls are in progress, and all from one session, it is the caller of the newest. Without
-        calls, it is the holder of the instance, if there is only one.
+        If calls are in progress, and all from one session, that client is the caller of the newest
+        call. Without calls, it is the only session that holds the instance.
         """
         calls = self._calls()
         session = only_session((call.caller.session for call in calls), self._holders)

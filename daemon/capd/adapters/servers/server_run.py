@@ -349,7 +349,7 @@ class ServerRun:
             try:
                 tools = await self._vetted(server_connection)
             except NotVettedError as error:
-                # Try again by itself: no event repeats for this list, or for a person's decision.
+                # Try again after a pause: no further event comes for this list or this decision.
                 self._log.warning("tools_not_vetted", reason=str(error))
                 self._woken.set()
                 await trio.sleep(REFETCH_PAUSE)

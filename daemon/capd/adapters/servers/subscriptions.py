@@ -155,7 +155,7 @@ class Subscriptions:
             )
 
     async def follow(self) -> None:
-        """Until the server is gone, keep the subscriptions at it as the sessions want them."""
+        """Keep the subscriptions at the server as sessions want them, until the server is gone."""
         async with trio.open_nursery() as nursery:
             while self._server_connection.is_alive:
                 self._changed = trio.Event()

@@ -1,9 +1,10 @@
 """The processes of all servers of this daemon: grouped, marked, adopted and ended.
 
-A server's guard ends the server's process tree. This module is for the case that a guard was killed
-or stopped. The daemon is a child subreaper, so it inherits the tree's processes. A control group
-(systemd) or a mark tells which processes these are. If the daemon dies together with its guards, a
-watcher process ends the trees. Functions block unless they are `async`.
+A guard is the parent process of one server, and ends the server's process tree. This module is for
+the case that a guard was killed or stopped. The daemon is a child subreaper, so it inherits the
+tree's processes. A control group (systemd) or a mark tells which processes these are. If the daemon
+dies together with its guards, a watcher process ends the trees. Functions block unless they are
+`async`.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Token counts of pieces of text, computed in advance by a separate process and saved.
 
-Code that needs a count at once uses `costs`, which has all counts so far.
+Code that needs a count at once uses `PieceCounts.costs`, which has all counts so far.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Finds the files that launchers read in a project, which must be trusted. Every function blocks.
 
 Files are trusted by their content. Folders such as `node_modules` are trusted whatever they
-contain. The agreements are in `trust.json`, together with those to the project's servers.
+contain. `trust.json` has the user's agreements to them, and those to the project's servers.
 """
 
 import os
@@ -20,8 +20,8 @@ _A_FOLDER = "a folder, whatever it holds"
 def launcher_files(project: str, home: str) -> Startable:
     """Return the files of a project that launchers of the user's own servers would read.
 
-    `project` is its real path. The result has the form of a server, so that it is trusted and
-    compared like one.
+    `project` is the project's real path. The result has the form of a server, so that it is trusted
+    and compared like one.
     """
     server = ServerSpec(LAUNCHERS, READ_BY_LAUNCHERS, tap_name(project), project=project)
     files: dict[str, str] = {}

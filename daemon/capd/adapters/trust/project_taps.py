@@ -88,7 +88,7 @@ def _check_size(folder: Path) -> None:
 def watched_folders(read: ProjectRead) -> dict[Path, frozenset[str] | None]:
     """Return the folders to watch for changes of the project's definitions.
 
-    The value of a folder are the names to watch in it; None stands for all names.
+    The value of each folder is the set of names to watch in it; None stands for all names.
     """
     root = Path(read.project)
     found: dict[Path, frozenset[str] | None] = {root: frozenset({FOLDER})}

@@ -1,8 +1,9 @@
 """Computes digests of the files that a project's server names.
 
 A file counts if its path, as named or after following links, is inside the project. capd reads its
-bytes once, for a digest. The interpreter reads them again when the server starts. So the supervisor
-checks the digest a second time when the server has answered its handshake.
+bytes once, for a digest. The interpreter reads them again when the server starts. So the
+supervisor, the actor that starts servers, checks the digest again when the server has answered its
+handshake.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""The last check before a project's server starts: it is exactly what a person trusted.
+"""Checks, directly before a project's server starts, that the server is what a person trusted.
 
 The check ignores everything that the daemon remembers of the project. The definition has to be in
 the project's files exactly as it is about to be started, and the definition and all files that it

@@ -1,5 +1,7 @@
 """The file of what a person trusts, `trust.json`: mode 0600, replaced as a whole.
 
+An *agreement* is the record that a person trusts one server of a project, by its digest.
+
 If the file is damaged, belongs to another user or is open to others, nothing is trusted. The next
 agreement renames such a file and starts a new one.
 """

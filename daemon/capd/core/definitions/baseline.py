@@ -1,4 +1,6 @@
-"""The trusted definitions of a server's tools, and the changes since.
+"""The trusted definitions of a server's tools, and the changes since: the server's *baseline*.
+
+A tool that is *withheld* is on no list, found by no search, and not called.
 
     unknown ──first list──> trusted          (in quarantine: added, and withheld)
     trusted ──another definition──> changed ──accepted──> trusted

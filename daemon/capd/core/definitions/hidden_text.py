@@ -115,7 +115,7 @@ def cleaned_json(written: bytes) -> tuple[bytes, Counter[str]]:
     Only strings with hidden characters are changed; a document without any is returned unchanged.
 
     Raises:
-        TooMuchHiddenError: there is more than `MOST_HIDDEN`.
+        TooMuchHiddenError: there are more than `MOST_HIDDEN` hidden characters.
     """
     text = written.decode("utf-8", "replace")
     gone: Counter[str] = Counter()

@@ -12,7 +12,7 @@ from capd_protos.types import CapabilityId
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the ledger knows about a capability's use."""
+    """What the ledger, which records calls, knows about a capability's use."""
 
     uses: int = 0
     successes: int = 0
@@ -22,7 +22,7 @@ class Facts:
 
 
 def entry_of(described: CapabilityTools, facts: Facts, words: Words | None = None) -> IndexEntry:
-    """Return a capability's index entry. It has the wording `words`, or else that of its tap."""
+    """Return a capability's index entry with the wording `words`, or else that of its tap."""
     spec = described.capability
     words = words or extract_words(spec, described.tools or ())
     return IndexEntry(
@@ -62,7 +62,8 @@ def in_order(
 def entry_texts(entry: IndexEntry) -> Iterator[str]:
     """Yield the texts of an entry in the form in which sessions get them.
 
-    A space before a word belongs to the word's token, so it is counted with it.
+    The tokens of these texts are counted. A token includes the space before its word, so the texts
+    include that space, too.
     """
     yield f"{HEAD}\n{entry.verb}:"
     yield f"\n{entry.verb}:"

@@ -1,5 +1,7 @@
 """Describes a capability in a few words that are taken from its tap, without a model.
 
+A trigger phrase is a sentence that a user might write when they need the capability.
+
 verb       the known verb with which most of its trigger phrases begin
 do         the first sentence of its description
 use_when   the shortest trigger phrases that a user would say

@@ -1,7 +1,7 @@
 """Proposes triggers and a name for a server that is about to be added.
 
-Triggers are made of the server's title, its description and its tools. A person sees them before
-they are used.
+A trigger is a phrase. A message that resembles one may switch the server on. Triggers are made of
+the server's title, its description and its tools. A person sees them before they are used.
 """
 
 import re

@@ -6,7 +6,7 @@
 Both are pure. An entry may have several packages and remotes. The first that works on this machine
 is chosen, in the order npm, PyPI, container image, remote. No shell is used, and no text of a
 publisher can become an option of the launcher: identifiers and versions are checked by their
-grammar, and launcher options must be in a list.
+grammar, and launcher options must be on the list of permitted ones.
 """
 
 import re
@@ -213,7 +213,7 @@ class Image:
 
 
 def resolve(entry: Entry, machine: InstalledLaunchers, wanted: Kind | None = None) -> Resolution:
-    """Return how to start an entry on this machine; `wanted` allows only that kind.
+    """Return how to start an entry on this machine; `wanted` is the only kind allowed, or empty.
 
     Raises:
         EntryError: there is no way to start it here. The text says why, for each of its packages
@@ -530,8 +530,8 @@ def _arguments(
 ) -> Iterator[CommandWord]:
     """Yield the words of arguments.
 
-    With `launcher`, they are options of that launcher: they have to be in a list, and those that
-    capd passes itself are left out.
+    With `launcher`, they are options of that launcher: only those on a list are permitted, and
+    those that capd passes itself are left out.
     """
     for each in given or ():
         if each.type == "named":
@@ -593,7 +593,7 @@ def _of_launcher(word: CommandWord, kind: Kind, asking: "_Asking") -> CommandWor
 
 
 def _mount_source(word: CommandWord) -> tuple[str, ...] | None:
-    """Return the inputs with which the path of the folder that a mount shares begins.
+    """Return the inputs at the beginning of the path of the folder that a mount shares.
 
     The result is empty for a volume that docker keeps under a name of its own. It is None if the
     publisher alone has chosen the folder, or if the options cannot be read in the way docker reads

@@ -31,7 +31,7 @@ def delivered_text(entries: Iterable[str]) -> str:
 def notes(memories: Sequence[MemorySpec]) -> list[str]:
     """Return the notes to add to a tool's description: those of the first two `memories`.
 
-    `memories` are the tool's corrective memories, the best first.
+    `memories` are the tool's corrective memories (those that describe a mistake), the best first.
     """
     return [f"\n{_NOTE}{_short(each.content)}" for each in memories[:_MOST_NOTES]]
 

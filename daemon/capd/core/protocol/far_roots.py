@@ -1,8 +1,10 @@
 """Keeps the roots of a client on another machine from the servers of this one.
 
+Such a client is on the far side of a bridge, over which another host or a container uses capd.
+
 A root is a path on the client's machine. A server on this machine would take it for a local folder,
-and might open it. So capd tells servers that a client on the far side of a bridge has no roots, and
-drops an answer that lists some.
+and might open it. So capd tells servers that such a client has no roots, and drops an answer that
+lists some.
 """
 
 import msgspec
@@ -29,7 +31,8 @@ def capabilities_without_roots(capabilities: bytes) -> bytes:
 def without_roots(members: Members) -> Members:
     """Return those members of a request's params that have to change, without roots in them.
 
-    They are `_meta`, with the client's capabilities, and `inputResponses`, its answers to a server.
+    They are `_meta`, with the client's capabilities, and `inputResponses`, the client's answers to
+    a server's questions.
 
     Raises:
         MalformedError: one of them is not an object.

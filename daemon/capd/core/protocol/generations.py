@@ -272,7 +272,7 @@ def meta_for_server(
 
 
 def result_for_stateless(result: Result, method: str) -> Result:
-    """Return `result` with the members that a stateless client needs and that it lacks."""
+    """Return `result`, with those members added that a stateless client needs."""
     if isinstance(result, LargeResult):
         return result.with_members(_lacking(method, result.mentions))
     try:

@@ -1,7 +1,7 @@
 """capd's own answers to `initialize` and to `server/discover`.
 
-Handshake versions share one exchange. A client that asks for another version gets the newest of
-them and decides for itself (MCP lifecycle, "Version Negotiation").
+All handshake versions have the same exchange. A client that asks for any other version gets the
+newest handshake version, and decides whether to go on (MCP lifecycle, "Version Negotiation").
 """
 
 from collections.abc import Mapping

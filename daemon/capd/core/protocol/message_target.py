@@ -1,8 +1,9 @@
 """Finds the session that a server's request, or its log message, is for.
 
-In the handshake generation nothing links a server's request or log line to a call. So it goes to
-the only session that it can belong to: the only session with calls in progress at that instance, or
-else the only session that holds the instance. If two sessions are possible, capd does not guess.
+In the handshake generation nothing links a server's request or log line to a call. So capd passes
+it to the only session that it can belong to. That is the only session with calls in progress at the
+instance (the running connection to the server), or else the only session that holds the instance.
+If two sessions are possible, capd does not guess.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,7 @@
 """The resources that a session has subscribed to, and their servers.
 
-The caller subscribes again to those of a server whenever its instance is replaced.
+Whenever the running instance of a server is replaced, the caller subscribes again to the resources
+of that server.
 """
 
 from collections.abc import Iterable, Mapping

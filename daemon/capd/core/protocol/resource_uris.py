@@ -39,7 +39,10 @@ def matches(template: str, uri: str) -> bool:
 
 
 def is_within(uri: str, subscribed: str) -> bool:
-    """Tell whether `uri` is `subscribed` or below it, so that its subscriber is notified."""
+    """Tell whether a change of `uri` concerns a subscriber to the URI `subscribed`.
+
+    It does if both are the same, or if `uri` is below `subscribed`.
+    """
     if not uri.startswith(subscribed):
         return False
     rest = uri[len(subscribed) :]
@@ -64,10 +67,10 @@ def owners(
 ) -> Owners:
     """Return which servers to ask for `uri`. A server is never asked for another one's resource.
 
-    These are the servers that list `uri`. If none does, it is the one that linked to it in a result
-    (`linked`), or else the one whose template fits with the most literal characters. `listed` has
-    the listed URIs of every candidate, `templates` their templates. A single candidate is always
-    asked, because a server need not list everything.
+    The servers that list `uri` are asked. If none does, the server `linked` is asked, which linked
+    to it in a result, or else the server whose template fits with the most literal characters.
+    `listed` has the listed URIs of every candidate, `templates` their templates. A single candidate
+    is always asked, because a server need not list everything.
     """
     listing = [server for server, uris in listed.items() if uri in uris]
     if listing:

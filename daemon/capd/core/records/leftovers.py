@@ -1,7 +1,8 @@
 """Cached files of projects and servers that no longer exist, and when to delete them.
 
-All of them can be created again. A project's vectors are kept while it is trusted and its folder
-exists; a server's private folder is kept while the server is started from time to time.
+All of them can be created again. The vectors of a project's phrases are kept while the project is
+trusted and its folder exists. A server's private folder is kept while the server is started from
+time to time.
 """
 
 import hashlib
@@ -40,8 +41,9 @@ def files_to_delete(
 ) -> list[Leftover]:
     """Return what to delete.
 
-    `projects` are trusted and exist. `running` are the identities of running servers. A time in
-    the future comes from a wrong clock, and makes nothing old.
+    `projects` are the real paths of the projects that are trusted and exist. `running` are the
+    identities of running servers. If a file's time is in the future, it comes from a wrong clock,
+    and the file does not count as old.
     """
     marks = {project_mark(project) for project in projects}
     gone = []

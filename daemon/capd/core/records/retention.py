@@ -1,4 +1,4 @@
-"""How long rows of the ledger are kept: by age, and fewer if they take too much space."""
+"""How long the ledger, which records calls, keeps rows: by age, and fewer if space is short."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Retention:
         return now - self.days * DAY
 
     def share_to_drop(self, size_bytes: int) -> float:
-        """Return the share of the rows to delete, the oldest, so that the file is within its bound.
+        """Return which share of the rows to delete, oldest first, to keep the file in its bound.
 
         The file shrinks to 90 % of its bound, so that the next row does not exceed it again.
         """

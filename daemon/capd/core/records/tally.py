@@ -1,7 +1,7 @@
 """Counters and histograms of what happened since the daemon started.
 
-Every name that comes from outside is a label, so their number is bounded: names after the first
-`MOST_NAMES` of a kind are counted as `other` (docs/design/operation.md).
+Every name that comes from outside is a label, so the number of names is bounded: those after the
+first `MOST_NAMES` of a kind are counted as `other` (docs/design/operation.md).
 """
 
 from bisect import bisect_left

@@ -268,7 +268,7 @@ class CompactionOptions:
 
     @property
     def room(self) -> int:
-        """The most characters of the short result. The rest of the limit is left for reading on."""
+        """The most characters of the short result: three quarters of the limit."""
         return self.limit * 3 // 4
 
 
@@ -464,7 +464,7 @@ class _Attempt:
         return None
 
     def _is_main(self, index: int) -> bool:
-        """Tell whether a model that names no part of the handle reads the block `index`."""
+        """Tell whether reading the stored result, without naming a part, returns block `index`."""
         texts = [i for i, block in enumerate(self._parts.blocks) if block.text is not None]
         return not self._parts.structured and texts == [index]
 

@@ -2,9 +2,9 @@
 
 A shortened result must still satisfy its tool's output schema. If no short value does, the
 structured content is left out, and a client that has seen the schema then treats the result as a
-failure. So capd decides before it lists a tool whether to show its schema. It estimates how many
-characters of a value the schema may forbid to cut. A keyword that it does not know forbids all
-cuts.
+failure. So capd decides before it lists a tool whether to show its schema. For this it estimates
+how many characters of a value may not be cut because of the schema. A schema with a keyword that
+capd does not know allows no cut.
 """
 
 import math

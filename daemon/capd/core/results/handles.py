@@ -1,7 +1,8 @@
 """Handles of stored results: how they are made, how long they last, and who may read them.
 
-A handle is derived from a secret, the session and the digest of the result. So nobody can guess the
-handle of another session. The same result has the same handle in a session each time, so that the
+A handle is the name by which a model reads a result that was too long to be passed on whole. It is
+derived from a secret, the session and the digest of the result. So nobody can guess the handle of
+another session. The same result has the same handle in a session each time, so that the
 model reads the same bytes.
 """
 
@@ -52,7 +53,7 @@ def linked(uri: str) -> tuple[str, int] | None:
 class Readers:
     """Who may read a session's results: the session itself, and its descendants.
 
-    A session may be started by another one, as a sub-agent's is by its parent's.
+    One session may start another: the session of an agent starts those of its sub-agents.
     """
 
     _parents: dict[SessionKey, SessionKey] = field(default_factory=dict)

@@ -169,7 +169,7 @@ def _choices(parts: ResultParts) -> str:
 
 
 def found(query: str, count: int, shown: list[str], what: str) -> tuple[str, str | None]:
-    """Return the answer to `query`: a line about the hits, and the hits; None without any.
+    """Return the answer to `query`: a line about the hits, then the hits. None if there are none.
 
     `count` is the number of all hits, `shown` are those that fit, and `what` names their kind.
     """

@@ -160,7 +160,7 @@ class ScriptRun:
         return any(each.answer is None for each in self._open.values())
 
     def issue_new(self, calls: Iterable[IssuedCall]) -> None:
-        """Add those of `calls` that are not open yet.
+        """Add those of `calls` that are not among the open ones (`open_ids`).
 
         A step that is repeated after a restart asks for the same calls again.
         """

@@ -2,8 +2,9 @@
 
     server "git", tool "git_log"   ->   git.log(*, repo_path: str, max_count: int = 10) -> Any
 
-A module is a server. A function is a tool without its server's name in front. Arguments have the
-types of the input schema. The return type is that of the output schema, or `Any` without one.
+Each server is a module, and each of its tools is a function of the module. The function's name is
+the tool's name without the server's name in front. Arguments have the types of the input schema.
+The return type is that of the output schema, or `Any` without one.
 
 Strangers wrote the schemas and descriptions, so no part of them becomes code: names that are not
 identifiers are left out or replaced, values are written with `repr`, and everything has a size
@@ -196,7 +197,7 @@ def prelude(functions: Sequence[ToolFunction]) -> str:
 def described_stubs(
     functions: Sequence[ToolFunction], most: int = MOST_STUB_CHARACTERS
 ) -> tuple[str, int]:
-    """Return the declarations for a model, and how many of them did not fit into `most`."""
+    """Return declarations for a model, at most `most` characters, and how many did not fit."""
     parts: list[str] = []
     room, left_out = most, 0
     for module, group in _by_module(functions).items():
@@ -296,7 +297,10 @@ def _members(definition: bytes) -> dict[str, Any]:
 
 
 class _TypeWriter:
-    """Writes the types of one schema; objects with a `base` become classes of their own."""
+    """Writes the types of one schema.
+
+    With a `base`, the beginning of their names, objects become classes of their own.
+    """
 
     def __init__(self, base: str, root: dict[str, Any] | None = None) -> None:
         self._base = base

@@ -1,5 +1,7 @@
 """Decides whether a server starts on the far side of a bridge, and what the far side gets for it.
 
+Clients on another host or in a container, the far side, reach this daemon over a bridge.
+
     where = "host"      on this machine; refused if its command line names the project's folder
     where = "project"   on the far side, in the session's folder, with the bridge's runner
 

@@ -1,5 +1,8 @@
 """Remembers which generations of MCP each server speaks, to choose the one to try first.
 
+The generations are the handshake one (versions until 2025-11-25) and the stateless one
+(2026-07-28).
+
     unknown ──answered a stateless client statelessly──> BOTH ──declined the handshake──> STATELESS
        └──answered it with a handshake alone──> HANDSHAKE
 
@@ -99,7 +102,9 @@ class GenerationMemory:
         return SURE_PATIENCE if is_known or transport == "http" else PROBE_PATIENCE
 
     def scope(self, server: ServerSpec, identity: ServerIdentity, *, by_stateless: bool) -> str:
-        """Return the scope of an instance: the definition's, or `shared` for a stateless start.
+        """Return which sessions share an instance: the definition's scope, or `shared`.
+
+        `shared` is for an instance that is started in the stateless generation.
 
         `by_stateless` says that the client speaks the stateless generation.
         """

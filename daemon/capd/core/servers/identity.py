@@ -1,9 +1,9 @@
 """Decides when two definitions are the same server, and when two sessions may share an instance.
 
 A server's identity is a hash of everything in its definition that changes its behaviour. Its name
-is not part of it: two definitions with one name are two servers (docs/design/catalog.md). Sessions
-share an instance only within its scope, and only if they use the same secrets
-(docs/design/hostile-servers.md).
+is not part of it: two definitions with one name are two servers (docs/design/catalog.md). An
+instance is a running connection to a server. Sessions share one only within its scope, and only if
+they use the same secrets (docs/design/hostile-servers.md).
 """
 
 import hashlib
@@ -79,7 +79,8 @@ def instance_keys(
     `project` is the session's project. `values` are the secrets by key. `pepper` is a random key of
     this run of the daemon, so that a digest of secrets reveals nothing about them. A session over a
     `bridge` shares no instance with local sessions, or with those of another bridge. An instance on
-    the far side is also limited to one `far_folder`, the session's folder there.
+    the far side is also limited to one `far_folder`, the session's folder there. `account` is one
+    of several logins at a server by URL; empty for the usual one.
     """
     # A definition with `{{PROJECT}}` or `{{CWD}}` gives each project another command line, so it
     # is shared within one project only (docs/design/catalog.md).

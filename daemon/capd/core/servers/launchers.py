@@ -377,7 +377,7 @@ def _wrapped(words: Sequence[str]) -> FilesRead:
 
 
 def _mentioned(words: Sequence[str]) -> FilesRead:
-    """Return the files for launchers that a text mentions; `words` are the words of the text."""
+    """Return the files that the launchers named in a text read; `words` are the text's words."""
     found = _NOTHING
     for at, word in enumerate(words):
         if program_name(word) in _BY_PROGRAM:

@@ -1,5 +1,8 @@
 """Which sessions hold which instance, and when an instance without holders is stopped.
 
+An instance is a running connection to a server. Each session that uses it holds a lease on it.
+After the last lease the instance *lingers*: it is kept for some seconds, for the next session.
+
     state       event                       next state   effect
     absent      acquire                     starting     Start
     starting    ready                       ready

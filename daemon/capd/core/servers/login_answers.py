@@ -47,8 +47,9 @@ class Answer:
 def read_redirect(query: str, state: str) -> Answer | None:
     """Return the parameters in the query of a redirect; None if it has another `state`.
 
-    A parameter that occurs twice counts as missing. If `iss` does, it is empty and not None: the
-    redirect names two authorization servers, because one may have led on to the other's login page.
+    A parameter that occurs twice counts as missing. But an `iss` that occurs twice becomes an empty
+    text, not None: the redirect then names two authorization servers, because one of them may have
+    led on to the other's login page.
     """
     try:
         fields = parse_qs(query, max_num_fields=_MOST_FIELDS)

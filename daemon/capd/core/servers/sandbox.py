@@ -1,6 +1,6 @@
 """Computes how a server is started in its sandbox, from its level and the machine's features.
 
-    off      as if its user had started it; only its guard is added
+    off      as if its user had started it; only its guard, a parent process, is added
     guard    the same, but masked paths and capd's own folders are hidden, and it can neither
              read nor signal processes other than its own
     strict   system read-only, its project and a cache of its own to write in, no home, and
@@ -273,7 +273,7 @@ def confined(
 def _guard_options(
     sandbox_request: SandboxRequest, machine: SandboxFeatures, where: SandboxPaths
 ) -> tuple[tuple[str, ...], str]:
-    """Return the guard's options, and why there are fewer than usual; empty if there are not."""
+    """Return the options for the guard, and why there are fewer than usual, or empty."""
     if where.takes_privilege:
         return (), f"{where.takes_privilege} takes privileges that a confined program has not"
     options: list[str] = []

@@ -1,8 +1,9 @@
 """Decides how long to wait before a stream that the server ended is continued.
 
-A server may ask for a pause (`retry`), even one of 0 seconds: a server that is polled ends each
-stream on purpose. The first pause is what the server asks for. Each later one has a lower bound, so
-that a server that ends every stream at once does not make capd connect hundreds of times in a call.
+A server may ask for a pause (`retry`), even one of 0 seconds: some servers end each stream on
+purpose, so that the client polls. The first pause is what the server asks for. Each later one has a
+lower bound, so that a server that ends every stream at once does not make capd connect hundreds of
+times in a call.
 """
 
 USUAL = 1.0

@@ -1,5 +1,8 @@
 """Decides what a `tools/call` reaches, whether the client, `tool_call` or a script makes it.
 
+A wire name is the name under which clients know a tool. A tool is *active* if something that is on
+in the session grants it, listed or not.
+
     name ──a server's active tool────> ActiveTool      check its arguments if needed, then send
       ├──a tool of capd's own────────> CapdTool        `tool_call` may call unlisted ones, a
       │                                                script none
@@ -8,7 +11,7 @@
       ├──anything else───────────────> NotActive       look it up in the catalog, or refuse
       └──not for this caller─────────> NotCallable     answer with the reason
 
-A denied tool is never active: `SessionState.restrict` removes it from the surface.
+A tool that policy denies is never active: `SessionState.restrict` removes it.
 """
 
 from dataclasses import dataclass

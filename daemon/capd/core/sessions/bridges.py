@@ -1,8 +1,9 @@
 """The rules for sessions over a bridge, which may do less than local sessions.
 
-A bridge connects sessions in a container or on another host to this daemon. Programs there are
-trusted less than those of the user here. So capd puts a prefix before the keys of a bridge's
-sessions. A client on a bridge can then name no local session and no session of another bridge:
+A bridge connects sessions in a container or on another host, the far side, to this daemon. Programs
+there are trusted less than those of the user here. So capd puts a prefix before the keys of a
+bridge's sessions. A client on a bridge can then name no local session and no session of another
+bridge:
 
     `work-1` over the bridge `devbox` ──> `bridge:devbox:work-1`
 

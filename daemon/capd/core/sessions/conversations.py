@@ -1,5 +1,8 @@
 """What was delivered in each conversation of a session's client.
 
+Deliveries are texts for the model: the index of capabilities, skills, memories, and call cards,
+each of which says in one line how to call a tool.
+
     no id yet ──the first id──> the conversation gets that id
     current ──another id──> that conversation becomes current, and is created if it is new
 

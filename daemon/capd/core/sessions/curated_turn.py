@@ -1,10 +1,10 @@
 """Decides which single tools a turn switches on, and which it only suggests to the model.
 
-Curation finds the best tools for the user's message (the ranked ones), and marks those that fit it
-clearly. A turn selects the best few clear tools, and tools that are on already count among these.
-So if the same message comes again, it adds nothing. A tool that is on keeps its place in the list.
-If the set of single tools is full, tools that are not among the ranked ones are evicted first, and
-never one that the turn has selected.
+A turn is one message of the user. Curation finds the best tools for the message (the ranked ones),
+and marks those that fit it clearly. A turn selects the best few clear tools, and tools that are on
+already count among these. So if the same message comes again, it adds nothing. A tool that is on
+keeps its place in the list. If the set of single tools is full, tools that are not among the ranked
+ones are evicted first, and never one that the turn has selected.
 """
 
 from collections.abc import Container, Mapping, Sequence

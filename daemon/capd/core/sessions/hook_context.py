@@ -1,5 +1,8 @@
 """The text that answers a client's prompt hook. The client's model reads it with the prompt.
 
+A prompt hook is a program that a client runs for each message of its user. It sends capd the
+message, and capd's answer becomes a part of the prompt.
+
 If the message switched a capability on, the text names it and its tools. A capability or a skill
 that only may fit is suggested in at most 60 tokens, with the call that switches it on. The text
 says why a capability that fits cannot be switched on. If none of this applies, the text is empty.

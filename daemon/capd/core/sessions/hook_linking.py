@@ -1,7 +1,9 @@
 """Finds the session that a prompt hook belongs to.
 
-A client starts the hook and the shim of a conversation, and some clients give both the same
-conversation id. These rules are tried in order, and the first that finds any session decides:
+A prompt hook is a program that a client runs for each message of its user, and that passes the
+message to capd. The shim is the process `capd mcp`, which a client starts as its MCP server. A
+client starts both, and some clients give both the same conversation id. These rules are tried in
+order, and the first that finds any session decides:
 
     session id      the client's own id of the conversation, known from the hello or an earlier hook
     common parent   the nearest process above the hook that started a shim; not that of another

@@ -3,9 +3,11 @@
     begin ──> acquired ──> verdict ──commit──> held by the session's state ──> end
                               └──again, over, on already──> held by nobody ──> end: released
 
-Starts of one session run at the same time, and share one lease on an instance. So if one start
-releases a server that another start wants, the lease is set aside. When the last start that wants
-the server ends, `end` returns the leases to release.
+A *start* switches a capability on, and wants each server of it. A *lease* keeps the instance, the
+running connection to a server, alive for the session. Starts of one session run at the same time,
+and share one lease on an instance. So if one start releases a server that another start wants, the
+lease is set aside. When the last start that wants the server ends, `end` returns the leases to
+release.
 """
 
 from collections import Counter

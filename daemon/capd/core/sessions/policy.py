@@ -208,7 +208,7 @@ class _Rules:
         return next((self._patterns[n] for n in named if n in scoped), None)
 
     def first_literal(self, server: str, word: str) -> str | None:
-        """Return the first rule for `server` whose name part is exactly `word`; None if none is."""
+        """Return the first rule for `server` whose name is just `word`; None if there is none."""
         scoped = self._by_server(server)
         named = (n for n, name in enumerate(self._name_parts) if name == word)
         return next((self._patterns[n] for n in named if n in scoped), None)

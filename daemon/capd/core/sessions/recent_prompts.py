@@ -1,5 +1,8 @@
 """Recognises a prompt that several hooks send, so that it is routed once.
 
+A hook is a program that a client runs for each message of its user, and that passes the message to
+capd.
+
 VS Code and Cursor run the hooks of Claude Code's settings beside their own (docs/design/clients.md,
 finding 12), and a user and a project may configure the same hook. All of them run when a prompt is
 sent. Two messages with the same text are one prompt if the client gives them the same id, or if

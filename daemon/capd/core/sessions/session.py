@@ -1,5 +1,9 @@
 """The state of one session: its active set, its surface, and its leases.
 
+The active set is what is switched on: capabilities, single tools, and pins (tools that are always
+on). The surface is the list of tools that the client is shown. A lease keeps an instance, the
+running connection to a server, alive for the session. A turn is one message of the user.
+
 Pure state: a method takes facts and returns a `Step`, which says what changed and which leases to
 release. Capabilities, single tools and pins grant tools. A tool is on the surface while anything
 grants it, and a server is leased while anything that is on needs it.
@@ -387,8 +391,9 @@ class SessionState:
     ) -> Step:
         """Apply a change of the active set to the surface and the leases.
 
-        `before` are the tools that were listed before the change. With `evicts`, removed tools stay
-        shown until the next turn, if a turn is in progress.
+        `before` are the tools that were listed before the change. `redefined` are tools with a new
+        definition, and `replaced` the leases on replaced instances, both for the `Step`. With
+        `evicts`, removed tools stay shown until the next turn, if a turn is in progress.
         """
         if evicts and self.is_mid_turn:
             self._leaving.update(dict.fromkeys(change.removed))

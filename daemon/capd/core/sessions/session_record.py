@@ -2,8 +2,8 @@
 
 A record has the definitions of servers, and no instances: servers start again when they are needed.
 It contains no secrets: of the resume token it has a digest, and definitions have placeholders where
-secrets belong. The record also decides whether a connection may use the session that its hello
-names (`claim_refusal`).
+secrets belong. The record also decides whether a connection may use the session that its hello, the
+first line of a connection, names (`claim_refusal`).
 """
 
 import hashlib

@@ -1,4 +1,8 @@
-"""How one session appears to its client: the mode of the surface, and which own tools it has.
+"""How one session appears to its client: the mode of its surface, and which own tools are in it.
+
+The surface is the tools that the client is shown; its mode says which these are (docs/surface.md).
+Own tools are capd's. A wire name is a tool's name on the list, without the prefix that some clients
+add to it.
 
 `decide` decides this when the session opens, and once more when the client has sent its name and
 version. After the client's first `tools/list` the view stays the same, so that an equal state
@@ -265,7 +269,7 @@ class SessionView:
     def may_compare(self) -> bool:
         """Whether the session's messages may be compared with the embedding model.
 
-        Its client may not have given its own name yet: settings of any client count.
+        The client may not have given its own name yet, so the settings of all clients count.
         """
         own, rules = self.own_routing, self.rules
         is_routed = rules.routing.is_on_for_any if own is None else own
@@ -273,7 +277,7 @@ class SessionView:
 
     @property
     def whole_bytes(self) -> int:
-        """The most bytes of all tools at which the session looks up all of them; 0 for never."""
+        """The session looks up all tools if they have at most this many bytes; 0 for never."""
         # A user who pins tools has decided what is always listed.
         is_decided = self._is_set or self.rules.pins or self._kept is not None
         return 0 if is_decided or self.is_bare else WHOLE_BYTES
@@ -450,7 +454,7 @@ class SessionView:
 
     @property
     def lists_in_turn(self) -> bool:
-        """Whether the first request of a turn surely lists what its prompt hook switched on.
+        """Whether a turn's first request to the model surely lists what its hook switched on.
 
         For a client that appends new tools this is false: it may add them only after the next
         result of a tool, so it gets call cards (docs/design/clients.md, finding 1).

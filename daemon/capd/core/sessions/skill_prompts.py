@@ -39,7 +39,7 @@ class FoundSkill:
 
 
 def found_skills(hits: Sequence[FoundSkill]) -> str:
-    """Return the text about skills that fit, for below a search's hits; empty if none does."""
+    """Return the text about skills that fit, to put below a search's hits; empty for none."""
     if not hits:
         return ""
     lines = "\n".join(hit.line() for hit in hits)

@@ -1,7 +1,7 @@
 """Tells which sub-agent of a conversation makes a call, from what the client's hooks report.
 
 A client has one MCP connection for a conversation and all its sub-agents, and a call on it names no
-agent. The client's hooks name the agent:
+agent. The client's hooks, which are programs that it runs at certain events, name the agent:
 
     SubagentStart(agent) ──> runs ──SubagentStop(agent)──> is over
                               ^

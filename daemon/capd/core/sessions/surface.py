@@ -1,5 +1,8 @@
 """The tools that a session is shown, in order, and the exact bytes of that list.
 
+A tool is *granted* if a capability or pin that is on has it, or if it is on by itself. Its *wire
+name* is its name on the list. *Own* tools are capd's.
+
 Own tools come first, then granted tools in the order of first activation. An unchanged tool always
 has the same bytes, so that a client's prompt cache stays valid (docs/design/surface.md). A
 definition is passed on as its server wrote it, apart from the name, a note that may be added to the

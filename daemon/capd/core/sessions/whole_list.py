@@ -2,7 +2,7 @@
 
 capd's own tools take about 700 tokens of every prompt, a turn's text about tools is added, and a
 search is one more request. Listing a few tools costs less. So mode `auto` lists all tools and none
-of capd's own, as a plain aggregator does, if
+of capd's own, as a plain aggregator does, if all of these hold:
 
 - every server has listed its tools, so that there is nothing to find,
 - no skill is installed, which a tool of capd's own would have to use,
@@ -38,7 +38,7 @@ class ToolTotals:
 
 
 def is_listed_whole(totals: ToolTotals, tool_limit: int) -> bool:
-    """Tell whether a session lists every tool; `tool_limit` is the most its client accepts."""
+    """Tell whether a session lists every tool; its client accepts at most `tool_limit` tools."""
     return (
         totals.is_all
         and not totals.skills

@@ -120,8 +120,8 @@ def with_variable(
 ) -> Layer:
     """Return the layer of one environment variable, which sets the key at `path`.
 
-    `tables` are the settings so far, together with which the value must be valid. `value` is the
-    variable's value, `origin` its name.
+    `value` is the variable's value, `origin` its name. The value must be valid together with
+    `tables`, the settings so far.
 
     Raises:
         UnusableError: the value is invalid for that key.

@@ -72,7 +72,7 @@ def _keys(text: str) -> Iterator[tuple[int, Steps]]:
 
 
 def _steps(path: str) -> Steps:
-    """Return the names in a header or a key, such as `a."b.c"`, from the left side of a setting."""
+    """Return the names in the path of a table or a key, such as `a."b.c"`."""
     return tuple(_plain(step) for step in _STEP.findall(path)[:_MOST_STEPS])
 
 

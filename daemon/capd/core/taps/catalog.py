@@ -1,7 +1,8 @@
 """All installed taps: their capabilities, skills and memories, looked up by name.
 
-If several taps have a capability of one name, the name means that of the first tap, and `tap/name`
-means that of the given tap (docs/design/catalog.md).
+A tap is a folder or a git repository with capabilities, skills or memories. If several taps have a
+capability of one name, the name means that of the first tap, and `tap/name` means that of the given
+tap (docs/design/catalog.md). A capability is *routable* if a message can switch it on.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -146,7 +147,7 @@ class Catalog:
         return tuple(sorted({key for c in self._by_id.values() for key in c.wanted_keys}))
 
     def find(self, name: str) -> CapabilitySpec | Unknown:
-        """Return the capability called `name`, or `tap/name`, in any spelling, or why none is."""
+        """Return the capability called `name` or `tap/name`, however spelled; or why none is."""
         tap_name, slash, bare = name.strip().rpartition("/")
         if slash:
             return self._find_pinned(tap_name, bare)
@@ -162,7 +163,7 @@ class Catalog:
         return _unknown(f"no tap has a capability {bare!r}", meant)
 
     def find_skill(self, name: str) -> tuple[WireName, SkillSpec] | Unknown:
-        """Return the skill with this prompt name, or called `tap/name`, or why none is."""
+        """Return the skill with this prompt name, or called `tap/name`; or why there is none."""
         wanted = name.strip()
         for prompt, skill in self._skills.items():
             if wanted in {prompt, f"{skill.tap}/{skill.name}"}:

@@ -1,5 +1,7 @@
 """Overlays: folders that add phrases, a description or edits of tools to a tap's capabilities.
 
+A tap is a folder or a git repository of capabilities, often written by somebody else.
+
 An overlay has a file `overlay.toml`, which says which tap it is for, and a file
 `capabilities/<name>.toml` for each capability that it changes. It is for the tap of one name, or
 for any tap that has enough of the capabilities that the overlay names. Servers, filters, scripts

@@ -12,8 +12,8 @@ MOST_LOOKED_UP = 500
 def is_needed(commands: Collection[str], found: Collection[str]) -> bool:
     """Tell whether servers with these commands still need a dependency script.
 
-    `found` are the commands that are on the PATH. If it has all `commands`, everything that the
-    script would install is there.
+    `found` are the commands that are on the PATH. If all `commands` are among them, everything that
+    the script would install is there.
     """
     return not commands or any(command not in found for command in commands)
 

@@ -1,5 +1,7 @@
 """Reads and writes `vectors.bin`: the vectors that a tap ships for its own phrases.
 
+A tap is a folder of capabilities. Messages are compared with its phrases by embedding vectors.
+
 `capd tap build` writes the file. With it the tap's phrases need not be embedded after the tap is
 installed. Strangers write such files, so every number in one is checked. If anything is wrong, the
 phrases are embedded as if there were no file.

@@ -38,7 +38,7 @@ class TomlFolder:
     def add(
         self, file: str, reason: str, *, near: str = "", severity: Severity = "error", line: int = 0
     ) -> None:
-        """Report `reason` at the first line of `file` that contains `near`, or 0 if none does.
+        """Report `reason` at the first line of `file` with `near` in it, or at line 0 if none has.
 
         Without `near`, report it at `line`.
         """

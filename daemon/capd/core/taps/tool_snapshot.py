@@ -3,8 +3,9 @@
     {"format": 1, "servers": {"9c31...": {"name": "git", "version": "2026.10.19", "tools": [...]}}}
 
 With this file a server's tools can be found, and described to a model, before the server has ever
-run. A list is for one server identity, so it is not used once the definition has changed (command,
-arguments, environment). The list that the server itself gives replaces it.
+run. A list is for one server identity, a hash of the server's definition (command, arguments,
+environment). So it is not used once the definition has changed. The list that the server itself
+gives replaces it.
 
 Strangers write such files, so each tool passes the same checks as one that a server lists.
 """

@@ -1,5 +1,7 @@
 """Triggers of a capability that come from the tools of its servers.
 
+A trigger is a phrase. A message that resembles one may switch the capability on.
+
 A capability with `triggers_from_tools = true` in its `config.toml` has few words of its own: `capd
 add` without `--trigger` and `capd import` write this key. The first tool list of each of
 its servers becomes further triggers. Later lists change nothing: otherwise a server could choose
@@ -12,7 +14,7 @@ A server chooses its first words as well, so they count for less than words that
 - A tool whose definition resembles a published attack gives no phrase.
 - The remaining phrases are evidence like others (`core/routing/evidence.py`). But a message that
   contains one word for word does not switch the capability on (`core/routing/phrases.py`), and
-  messages that want no tool count in full even if they resemble one.
+  messages that want no tool count in full even if they resemble such a phrase.
 """
 
 from collections import Counter

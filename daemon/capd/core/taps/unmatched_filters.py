@@ -91,7 +91,8 @@ def unapplied_edits(tap: Tap, known: ToolsOfServers) -> tuple[Finding, ...]:
 def _idle(patterns: Sequence[str], servers: Sequence[ServerSpec], known: ToolNames) -> list[str]:
     """Return the patterns that match no tool.
 
-    The result is empty if no pattern matches any tool, or if the tools of a server are not known.
+    The result is empty if none of the patterns matches a tool, because that is another finding. It
+    is also empty if the tools of a server are not known.
     """
     lists = {server.name: known.get(server_identity(server), ()) for server in servers}
     if not all(lists.values()) or not any(kept_tools(n, t, patterns) for n, t in lists.items()):

@@ -214,9 +214,9 @@ def _is_clear(index: ToolIndex, evidence: Evidence, row: int) -> bool:
 def curated_by_keywords(
     tools: Sequence[Tool], message: str, k: int, field: Field
 ) -> list[BestTool]:
-    """Return the best `k` of `tools` by the scorer `keyword`, which is the published rule.
+    """Return the best `k` of `tools` by the scorer `keyword`, an older rule by words alone.
 
-    `tools` are in the order of the catalog, and stay so if there are at most `k`.
+    `tools` are in the order of the catalog, and keep that order if there are at most `k`.
     """
     inside = [tool for tool in tools if tool.wire_name not in field.left_out]
     pins = frozenset(field.pins)
@@ -239,7 +239,7 @@ def curated_by_keywords(
 
 
 def terms(message: str) -> list[str]:
-    """Return the terms of a message by the published rule: its words of four bytes or more.
+    """Return the terms of a message for the scorer `keyword`: its words of four bytes or more.
 
     Punctuation is part of a word, and a repeated word counts again.
     """
@@ -254,7 +254,7 @@ def overlap(wanted: Sequence[str], description: str) -> int:
 
 
 def published_score(shared: int, uses: int, *, is_pinned: bool) -> float:
-    """Return a tool's score by the published rule; `shared` is the result of `overlap`."""
+    """Return a tool's score by the scorer `keyword`; `shared` is the result of `overlap`."""
     return 10.0 * shared + 0.5 * uses + (_PIN_FLOOR if is_pinned else 0.0)
 
 

@@ -216,8 +216,8 @@ class _Look:
     def _expand(self, root: _Node, *, with_parts: bool) -> None:
         """Compute `expanded` of `root` and everything below it, children first.
 
-        With `with_parts`, a schema that contains itself through a part of the value counts as one
-        there: a value has finitely many parts, so its check ends.
+        With `with_parts`, a schema that contains itself through a part of the value counts as a
+        single subschema there: a value has finitely many parts, so its check ends.
 
         Raises:
             _OverError: it expands too far, or, without `with_parts`, it refers to itself.

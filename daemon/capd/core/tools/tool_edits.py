@@ -114,7 +114,7 @@ def problems(tools: Sequence[ToolDefinition], edit: ToolEdit) -> tuple[str, ...]
 
 
 def sent_arguments(name: str, edit: ToolEdit | None, arguments: bytes) -> bytes:
-    """Return the arguments for the server of a client's call of an edited tool, as JSON.
+    """Return the arguments that the server gets in a client's call of an edited tool, as JSON.
 
     `name` is the tool's wire name. `edit` is `ToolDefinition.edit`, which contains only parts that
     apply. Presets are added.

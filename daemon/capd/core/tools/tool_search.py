@@ -1,5 +1,8 @@
 """Ranks tools for a question: exact names first, then words and vectors as one score.
 
+A tool's wire name is the one that clients know, `<server>__<tool>`. Its bare name is the one that
+its server gives it.
+
     tier      0 the whole wire name   1 the bare name   2 equal after folding   3 everything else
     score     cosine + 0.15 x BM25 / best BM25 + 0.05 x name n-grams
               without vectors the two lexical parts alone, in the same proportion

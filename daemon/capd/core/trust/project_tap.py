@@ -2,7 +2,7 @@
 
 Its servers belong to the project alone: they are bound to its path, shared only within it, and used
 in a session only while a person trusts them. The tap adds capabilities and replaces none: it comes
-after the user's taps and the starter tap.
+after the user's taps and the starter tap, which comes with capd.
 """
 
 from collections.abc import Collection

@@ -2,8 +2,8 @@
 
 A web page can reach the loopback interface, also by DNS rebinding, but it cannot choose its Host
 and Origin headers. Another user of the machine can choose both, but has no token. All three are
-checked on every request, whatever its method, and no CORS header is ever sent. What can be read in
-two ways is refused (RFC 9112, section 6.1).
+checked on every request, whatever its method, and no CORS header is ever sent. A request that can
+be read in two ways is refused (RFC 9112, section 6.1).
 """
 
 import secrets

@@ -1,7 +1,7 @@
-"""The one address of the front, `/mcp`: finds the session of a request, and answers it.
+"""The one address of the HTTP front, `/mcp`: finds the session of a request, and answers it.
 
-    POST  a request     answered as one JSON document; as events if the client accepts them, and
-                        other lines come before the answer, or it takes 10 s
+    POST  a request     answered as one JSON document; as events if the client accepts them, and if
+                        other lines come before the answer or the answer takes 10 s
           anything else passed on, 202
     GET                 events that belong to no request, or those that a client has missed
     DELETE              the session is over
@@ -150,7 +150,7 @@ class Endpoint:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: each request has an answer
             log.error("task_failed", task="http request", **described(error))
-            # One whose answer has begun gets no second head: its connection is closed instead.
+            # If the answer has begun, no second head is sent: the connection is closed instead.
             failure = frames.RpcError(frames.INTERNAL_ERROR, internal_error(error))
             await answer.send(500, error_line(None, failure))
 

@@ -7,8 +7,8 @@ Everything that a peer sends is limited in size and in time. If a peer disconnec
 only that answer ends.
 """
 
-# h11 parses HTTP without I/O. A server such as hypercorn would report a client's disconnection
-# late, through its application interface; on trio, that is a few lines.
+# h11 parses HTTP without I/O, and on trio the I/O takes only a few lines. A server such as
+# hypercorn would report a client's disconnection late, through its application interface.
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass

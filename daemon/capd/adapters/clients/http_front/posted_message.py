@@ -71,7 +71,7 @@ def message_of(body: bytes) -> Message:
 
 
 def client_name(holder: msgspec.Raw, key: str) -> str:
-    """Return the client program's name that `holder` has under `key`; empty if there is none."""
+    """Return the client program's name in the member `key` of `holder`; empty if there is none."""
     try:
         return _INFO.decode(members_of(holder)[key]).name[:_LONGEST_NAME]
     except (MalformedError, KeyError):

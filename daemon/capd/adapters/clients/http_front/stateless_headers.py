@@ -1,8 +1,12 @@
 """Checks that the headers of a stateless request agree with its body (MCP 2026-07-28, HTTP).
 
 A proxy between client and server may act on the headers alone, so a request whose headers and body
-differ is refused. The checks come in this order, and the first that fails is reported: the request
-has an envelope, headers and body agree, capd speaks the version, headers and arguments agree.
+differ is refused. These checks come in this order, and the first that fails is reported:
+
+1. The request has an envelope: its `_meta` names the protocol version and the client.
+2. The headers agree with the body.
+3. capd speaks the version.
+4. The headers agree with the arguments that the tool's schema also expects in headers.
 """
 
 import base64
@@ -85,17 +89,20 @@ def check_notification(request: HttpRequest, method: str) -> None:
 
 
 def may_have_arguments(request: HttpRequest, tools: bytes) -> bool:
-    """Tell whether a call may have arguments in headers, by a quick scan of the tools' text."""
+    """Tell whether a call may have to repeat arguments in headers.
+
+    This is a quick scan of `tools`, the JSON of the tools' list, and of the headers' names.
+    """
     return b"x-mcp-header" in tools or any(
         name.startswith(_PARAM_PREFIX) for name, _ in request.headers
     )
 
 
 def check_arguments(request: HttpRequest, members: Members, tools: bytes) -> None:
-    """Compare with the headers those arguments that a tool also expects there.
+    """Check that headers repeat the arguments for which the tool's schema requires that.
 
     Raises:
-        EnvelopeError: an argument is missing in one of the two places, or differs.
+        EnvelopeError: a header is missing, has no argument, or differs from its argument.
     """
     name = _value(members.get("name", msgspec.Raw(b"null")))
     try:

@@ -11,9 +11,10 @@ holds the socket at the other end, and that capd did not start.
     ours, and no such process is found       unknown
     nothing: the system has no sock_diag     untold
 
-The search covers the user's processes except those below the daemon. So it does not find sockets of
-servers, and a server cannot make it slow. It also misses a socket that is being passed between two
-processes, because no process holds it then. One search serves all connections that wait for it.
+The search covers the user's processes except the daemon and its descendants. So it does not find
+sockets of servers, and a server cannot make it slow. It also misses a socket that is being passed
+between two processes, because no process holds it then. One search serves all connections that wait
+for it.
 """
 
 import os
@@ -64,7 +65,7 @@ class TcpPeers:
         self._recent: OrderedDict[int, None] = OrderedDict()
 
     async def judge(self, ours: Address, theirs: Address) -> tuple[TcpVerdict, tuple[int, ...]]:
-        """Return whose process is at the other end, and its pid with those of its ancestors."""
+        """Return whose process is at the other end, and the pids of it and its ancestors."""
         question = _Question(ours, theirs)
         for number in range(TRIES):
             if number:

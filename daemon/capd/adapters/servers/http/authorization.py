@@ -99,6 +99,8 @@ class _Sender:
     async def send(self, request: httpx2.Request, *, is_discovered: bool = True) -> httpx2.Response:
         """Return the response to `request`, read in full.
 
+        `is_discovered` says that a server has named the address, which is then checked.
+
         Raises:
             AddressRefusedError: capd must not connect to its address.
             CallFailedError: there is no usable response.
@@ -178,9 +180,10 @@ async def authorize(
 ) -> LoginRecord:
     """Log a person in at `spec`'s server, and return the login.
 
-    `lacking` are the demands in the server's answer to an earlier request. `dialogue` has the kind
-    of login, and receives the text that the person pastes. `last_issuer` is the authorization
-    server of the login that this one replaces; empty if there is none.
+    `show` gets the address that the person has to open. `lacking` are the demands in the server's
+    answer to an earlier request. `dialogue` has the kind of login, and receives the text that the
+    person pastes. `last_issuer` is the authorization server of the login that this one replaces;
+    empty if there is none.
 
     Raises:
         LoginFailedError: the login failed.
@@ -342,10 +345,13 @@ def _check_registered(
     sent: httpx2.Request,
     response: httpx2.Response,
 ) -> None:
-    """Check that `sent` was not a registration that the authorization server does not offer.
+    """Check whether the registration of capd as an OAuth client was refused.
+
+    `response` is the answer to `sent`.
 
     Raises:
-        LoginFailedError: it was. The text says how to name a client instead.
+        LoginFailedError: `sent` was a registration, and the authorization server offers none. The
+            text says how to name a client instead.
     """
     context = provider.context
     metadata = context.oauth_metadata
@@ -517,10 +523,10 @@ def _check_pkce(metadata: OAuthMetadata | None) -> None:
 
 
 def _check_issuer(spec: RemoteSpec, metadata: OAuthMetadata | None, last_issuer: str) -> None:
-    """Keep a client that the definition names with the authorization server that knows it.
+    """Check that the definition's OAuth client goes to the same authorization server as before.
 
     The MCP server says where its authorization server is. If it could name another one after the
-    last login, the other one would get the client's secret.
+    last login, that one would get the client's secret.
 
     Raises:
         LoginFailedError: the last login was at another authorization server.

@@ -1,8 +1,8 @@
 """The demands that a server makes on a login, kept until a person logs in (RFC 6750, section 3).
 
 Some servers complete the handshake with everybody, and demand a login or more scopes at a call.
-capd opens no page then. The next `capd login` asks for the missing scopes and for those granted
-before, so that no tool loses its rights.
+capd does not open a login page at that moment. The next `capd login` asks for the missing scopes
+and for those granted before, so that no tool loses its rights.
 """
 
 from dataclasses import dataclass

@@ -36,7 +36,7 @@ class LargeBody:
     async def note(self, size_bytes: int) -> None:
         """Record how many bytes of this body are in memory.
 
-        If the counted bodies of the connection exceed `SMALL_BYTES`, wait until this one may.
+        If the counted bodies of the connection exceed `SMALL_BYTES`, wait until this body may grow.
         """
         if self._has_place:
             return

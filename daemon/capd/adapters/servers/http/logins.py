@@ -75,7 +75,7 @@ class Logins:
         return Login(spec, self._kept.setdefault(key, _SharedLogin(key)), self.store)
 
     async def account(self, spec: RemoteSpec, namespace: str) -> str:
-        """Return the account that a session with this secret namespace uses at a server.
+        """Return the account that a session uses at a server; `namespace` is that of its secrets.
 
         The account is the namespace, if a person has logged in with `--account NAMESPACE`.
         Otherwise it is empty, for the default login. The values of secrets are chosen in the same

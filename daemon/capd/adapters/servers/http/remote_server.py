@@ -74,7 +74,7 @@ class RemoteServer:
 
     @property
     def is_parked(self) -> bool:
-        """Whether the connection has ended and a person must act before the next, as by a login."""
+        """Whether the connection ended because a person has to act first, for example log in."""
         return self._loss is not None and self._loss.is_parked
 
     def stderr_tail(self) -> list[str]:
