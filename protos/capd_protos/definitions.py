@@ -1,6 +1,7 @@
 """Messages about tool definitions: which are trusted, and which differ from the trusted ones.
 
-A tool is withheld if no client may see or call it because of its definition.
+A tool is withheld if no client may see or call it because of its definition. A wire name is the
+name under which clients know a tool.
 """
 
 from typing import Literal

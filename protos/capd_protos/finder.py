@@ -1,7 +1,8 @@
 """Messages of the finder, the actor that searches tools and skills.
 
 A capability grants the tools of its servers that its filter lets through. The catalog is everything
-installed. An overlay is a file that changes what a tap defines, such as a tool's name.
+installed. An overlay is a file that changes what a tap defines, such as a tool's name. A wire name
+is the name under which clients know a tool.
 """
 
 from typing import Literal

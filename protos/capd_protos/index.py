@@ -1,6 +1,6 @@
 """Messages of the capability index and of its file.
 
-The index describes each capability in a few words.
+The index describes each capability in a few words, in three levels (docs/memories.md).
 """
 
 import msgspec

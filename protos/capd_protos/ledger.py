@@ -67,7 +67,7 @@ class ActivationNote(msgspec.Struct, frozen=True, tag="ledger.activation"):
     at: float
     session: SessionKey
     name: str
-    """`tap/name`, or the wire name of a single tool."""
+    """`tap/name` of a capability, or the name under which clients know a single tool."""
     action: str
     """`on`, `off`, `evicted` or `failed`. No `Literal`: it is read back from a database that a
     later daemon may have written to."""
@@ -98,8 +98,8 @@ class ScriptNote(msgspec.Struct, frozen=True, tag="ledger.script"):
     """Milliseconds from its request to its end. If a later daemon has continued the script, only
     the time in that daemon counts."""
     calls: list[tuple[str, str, int, float]] = []
-    """One entry for each tool and outcome: the tool's wire name, the outcome as in `CallNote`, the
-    number of calls, and their mean duration in milliseconds."""
+    """One entry for each tool and outcome: the name under which clients know the tool, the outcome
+    as in `CallNote`, the number of calls, and their mean duration in milliseconds."""
 
 
 Note = CallNote | DecisionNote | ActivationNote | SessionNote | ScriptNote

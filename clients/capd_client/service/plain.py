@@ -104,7 +104,10 @@ class Plain:
         return True
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
-        """Return the command that shows the log file; the file is the same for `is_bare`."""
+        """Return the command that shows the log file.
+
+        `is_bare` changes nothing: the lines of the file have no journal's prefix.
+        """
         del is_bare
         return log_command(self._log, follow=follow, lines=lines)
 

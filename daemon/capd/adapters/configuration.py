@@ -120,7 +120,7 @@ class SurfaceTable(msgspec.Struct, frozen=True):
     mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
     """How clients see what is on; `auto` decides by what each client can do."""
     pins: tuple[str, ...] = ()
-    """Tools that are always listed: `server:tool` or wire names, with globs."""
+    """Tools that are always listed: `server:tool` or names as clients see them, with globs."""
     pass_through: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
     """The largest share of a client's context for the tools in pass-through mode."""
     check_arguments: bool = True
@@ -171,12 +171,13 @@ class EmbedderTable(msgspec.Struct, frozen=True):
     """`[embedder]`: where the embedding model runs, and for how long it stays loaded."""
 
     placement: Literal["process", "daemon"] = "process"
-    """Where the model runs: in its own process, which frees all memory when idle, or in the
-    daemon's."""
+    """Where the embedding model runs: in its own process, which frees all memory when idle, or in
+    the daemon's."""
     idle: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 900.0
-    """Seconds without a text after which the model is unloaded."""
+    """Seconds without a text after which the embedding model is unloaded."""
     keep: bool = True
-    """Whether the model stays loaded, if memory allows, while a client with a hook is connected."""
+    """Whether the embedding model stays loaded, if memory allows, while a client with a hook is
+    connected."""
 
 
 class TapsTable(msgspec.Struct, frozen=True):

@@ -363,7 +363,8 @@ class SessionCalls:
     def _app_tool(self, name: str, request: Request) -> str:
         """Return the wire name of the tool that an app calls; empty if the call is not an app's.
 
-        `name` is the name that the tool has at its server.
+        A wire name is the name under which clients know a tool. `name` is the tool's name at its
+        server.
 
         Raises:
             RefusedError: it may be the call of two apps.

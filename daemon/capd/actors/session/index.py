@@ -1,7 +1,8 @@
 """Tells one session's model which capabilities are installed: first their names, then a line each.
 
-Which capabilities are named depends on policy, domain, project, and on what is already on. The
-texts are made, and their tokens counted, when the catalog is read.
+These are the first two of the index's three levels (docs/memories.md). Which capabilities are named
+depends on policy, domain, project, and on what is already on. The texts are made, and their tokens
+counted, when the catalog is read.
 """
 
 from collections import OrderedDict

@@ -583,7 +583,7 @@ class _Script:
 
 
 def _wire_names(module: str, function: str) -> list[str]:
-    """Return the wire names that the tool of a script's function may have."""
+    """Return the names under which clients may know the tool of a script's function."""
     server = module.rstrip("_")
     names = [f"{server}__{function}", f"{server}__{server}_{function}"]
     return [name.lower() for name in names]

@@ -1,7 +1,7 @@
 """The requests of one session that servers answer: prompts, resources, completions, subscriptions.
 
-Prompts are found by their wire name, resources by their URI. The rest of a request, and the whole
-result, pass unchanged.
+Prompts are found by their wire name, the name under which clients know them, and resources by their
+URI. The rest of a request, and the whole result, pass unchanged.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -2,7 +2,8 @@
 
 A tool that is found is switched on as a single tool, by its cached definition. Its server is
 started by the first call. If a server has never listed its tools, and no tap records them, they
-cannot be found. The answer names such servers.
+cannot be found. The answer names such servers. A wire name is the name under which clients know a
+tool.
 """
 
 import time

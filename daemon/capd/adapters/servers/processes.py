@@ -77,7 +77,8 @@ class ProcessSpec:
     check_trust: Callable[[], None] | None = field(default=None, repr=False, compare=False)
     """Raises if the process may not be started; called directly before the start."""
     launching: Launching | None = field(default=None, repr=False, compare=False)
-    """How its launcher is kept from reading an untrusted folder; None if that is not needed."""
+    """How its launcher, such as npx, is kept from reading an untrusted folder; None if that is not
+    needed."""
     contained: "Contained | None" = field(default=None, repr=False, compare=False)
     """The container that it runs in; None for none. With a container, `env` is the environment of
     the engine's program."""
@@ -332,7 +333,10 @@ class _Launched:
 
 
 class _ChangedError(Exception):
-    """The files that a launcher reads have changed since the first check."""
+    """The files that a launcher reads have changed since the start was planned.
+
+    Directly before the start, they give another plan than they gave then.
+    """
 
 
 def _launch(spec: ProcessSpec) -> _Launched:

@@ -1,9 +1,11 @@
-"""The second level of the index: inactive capabilities that fit a message, and the call for each.
+"""Tells a model which capabilities that are off fit a message, and how to switch one on.
+
+This is the second of the index's three levels (docs/memories.md).
 
     docker: DO run containers. USE_WHEN "restart the container". NEXT capability {…}. COST 9 tools
 
-A single capability gets 60 tokens. Several share them: the call is then written once, for the best
-capability, and as many descriptions are added as fit.
+The text has at most 60 tokens. If it names several capabilities, the call is written only for the
+best one, and as many descriptions are added as fit.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,6 @@
-"""The first level of the index: what is installed, by verb, for the start of a conversation.
+"""Tells a model what is installed, by verb, at the start of a conversation.
+
+This is the first of the index's three levels (docs/memories.md).
 
 query: database-postgres, database-sqlite
 deploy: kubernetes
@@ -20,7 +22,7 @@ _TRIED_ON = 12
 
 @dataclass(frozen=True, slots=True)
 class TriggerMap:
-    """The first level of the index, and how many capabilities it lists and leaves out."""
+    """The map from verbs to names, and how many capabilities it lists and leaves out."""
 
     text: str = ""
     listed: int = 0

@@ -10,7 +10,7 @@ from capd.core.memories.wording import entry, notes
 from capd_protos.types import CapabilityId, MemorySpec, ServerName, ToolName, WireName
 
 Tool = tuple[ServerName, ToolName, WireName]
-"""A tool: its server, its name there, and its wire name."""
+"""A tool: its server, its name there, and the name under which clients know it."""
 
 MOST_TOOLS = 10_000
 """How many tools' memories are cached; then the cache is emptied."""

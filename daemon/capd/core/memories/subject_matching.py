@@ -10,5 +10,5 @@ def is_of_capability(memory: MemorySpec, capability: CapabilityId) -> bool:
 
 
 def is_of_tool(memory: MemorySpec, server: ServerName, tool: ToolName, name: WireName) -> bool:
-    """Tell whether a memory belongs to a tool; `name` is the tool's wire name."""
+    """Tell whether a memory belongs to a tool; clients know the tool as `name`."""
     return bool(memory.tool) and is_named(memory.tool, server, tool, name)

@@ -2,7 +2,8 @@
 
 A tool's definition names the page of its app in `_meta.ui.resourceUri`. The client reads the page
 and shows it, and the page calls tools through the client. The page uses the server's own tool
-names, not wire names, so capd has to find the server. The first of these rules that fits decides:
+names, not those under which clients know the tools, so capd has to find the server. The first of
+these rules that fits decides:
 
     the call's `_meta.ui.resourceUri`  ──>  the server with that app
     a tool of the app was called       ──>  the one such server that has the tool

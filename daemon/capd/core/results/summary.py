@@ -30,7 +30,7 @@ class SummaryFacts:
     tool: str
     handle: str
     reader: str
-    """The wire name of the tool that reads stored results."""
+    """The name under which the client knows the tool that reads stored results."""
     characters: int
     whole: str
     """A description of the whole result, in one line."""

@@ -495,10 +495,10 @@ class EvidenceIndex:
         )
 
     def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
-        """Return which parts of a message may decide, given the unit vectors of all its parts.
+        """Return the indices of the parts of a message that are worth ranking.
 
-        With a small catalog these are all parts. With a large one they are the first part and those
-        that are nearest to any trigger.
+        `vectors` are the unit vectors of all parts. With a small catalog all parts are returned.
+        With a large one, the first part and those that are nearest to any trigger are returned.
         """
         if not self._rows.is_coarse or len(vectors) <= MOST_PARTS_OF_LARGE:
             return list(range(len(vectors)))
@@ -644,7 +644,11 @@ class Evidence:
         return self._index.lexicon
 
     def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
-        """Return which parts of a message may decide, given the unit vectors of all its parts."""
+        """Return the indices of the parts of a message that are worth ranking.
+
+        `vectors` are the unit vectors of all parts. The part with the best score decides on the
+        message.
+        """
         return self._index.promising(vectors)
 
     def ranked(

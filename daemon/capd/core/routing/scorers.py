@@ -30,7 +30,11 @@ class Scorer(Protocol):
     """Ranks the capabilities of a catalog for a message."""
 
     def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
-        """Return which parts of a message may decide, given the unit vectors of all its parts."""
+        """Return the indices of the parts of a message that are worth ranking.
+
+        `vectors` are the unit vectors of all parts. The part with the best score decides on the
+        message.
+        """
         ...
 
     def ranked(
@@ -51,7 +55,7 @@ class TriggerMean:
         self._top_k = top_k
 
     def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
-        """Return the first part: the published rule knows no passages."""
+        """Return the index of the first part: the published rule knows no passages."""
         del vectors
         return [0]
 

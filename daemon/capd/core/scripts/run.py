@@ -79,7 +79,8 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
     """The interpreter and its version, for which the snapshot is valid."""
     began_at: float
     functions: list[tuple[WireName, str]] = []
-    """The functions of tools that the script may call: each tool's wire name and function name."""
+    """The functions of tools that the script may call: the name under which clients know each tool,
+    and the function's name."""
 
 
 class Suspended(msgspec.Struct, frozen=True, tag="suspended"):

@@ -127,8 +127,8 @@ def report(
 ) -> str:
     """Return the text that a model gets besides the value: the error, the output, and the calls.
 
-    `names` has the name to show for a tool, if it is not the wire name. `shown_bytes` is the size
-    of the value.
+    A tool is shown by the name under which clients know it, unless `names` has another name for
+    that one. `shown_bytes` is the size of the value.
     """
     parts: list[str] = []
     if end.error:

@@ -118,9 +118,9 @@ def tool_functions(
 ) -> list[ToolFunction]:
     """Return the functions of `tools`, each (server, tool, wire name, definition).
 
-    `called` are the (module, function) names in a script. A tool `git_log` of the server `git` has
-    the function `git.log`, and `git.git_log` as well if the script calls that: call cards show the
-    wire name `git__git_log`.
+    A wire name is the name under which clients know a tool. `called` are the (module, function)
+    names in a script. A tool `git_log` of the server `git` has the function `git.log`, and
+    `git.git_log` as well if the script calls that: call cards show the wire name `git__git_log`.
     """
     taken: dict[str, set[str]] = {}
     found: list[ToolFunction] = []

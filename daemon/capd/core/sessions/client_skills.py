@@ -104,6 +104,7 @@ def skill_needs(content: bytes) -> SkillNeeds:
 def tool_of(word: str) -> str:
     """Return the wire name that an entry of `allowed-tools` means; empty if it is no such tool.
 
+    A wire name is the name that capd gives a tool for clients, without a client's prefix.
     `SERVER__*` stands for all tools of a server. A client's own tools, such as `Read`, and capd's
     own tools, such as `tool_search`, give an empty name.
 

@@ -1,6 +1,7 @@
 """How clients treat a changing list of tools, and which surface a session gets because of it.
 
-The surface is the tools that a session is shown. Its mode says which these are (docs/surface.md).
+The surface is the tools that a session is shown. Its mode says which these are (docs/surface.md). A
+wire name is the name under which clients know a tool.
 
 The facts are in `clients.toml`. capd assumes that a client that is not in that table lists again,
 until it observes the contrary.

@@ -7,7 +7,7 @@ If the message switched a capability on, the text names it and its tools. A capa
 that only may fit is suggested in at most 60 tokens, with the call that switches it on. The text
 says why a capability that fits cannot be switched on. If none of this applies, the text is empty.
 All texts of a turn together have at most 150 tokens (docs/design/context.md). `turn_cards` writes
-the signatures of single tools.
+the signatures of single tools. A wire name is the name under which clients know a tool or a prompt.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 These tools come first on every list, in this order, and are never evicted. If a client adds no
 prefix to tool names, capd adds `capd_`, so that the names differ from those of other programs'
-tools.
+tools. The wire name of an own tool is its name on the list, `capd_` included.
 """
 
 from collections.abc import Iterable, Mapping

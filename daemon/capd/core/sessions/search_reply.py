@@ -41,7 +41,7 @@ MOST_SKILLS = 3
 
 @dataclass(frozen=True, slots=True)
 class ShownHit:
-    """One hit, with its wire name in the session."""
+    """One hit, with the name under which the session's client knows it."""
 
     name: WireName
     definition: bytes
@@ -104,7 +104,7 @@ class QuestionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class OwnNames:
-    """The wire names of capd's own tools that an answer refers to."""
+    """The names under which the client knows those of capd's own tools that an answer refers to."""
 
     caller: WireName
     """The tool that calls tools that are not listed."""

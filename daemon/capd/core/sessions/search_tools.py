@@ -135,7 +135,7 @@ def checked_search(given: SearchArguments) -> SearchArguments:
 
 
 def called(given: CallArguments) -> tuple[str, msgspec.Raw]:
-    """Return the wire name of the tool to call, and its arguments as a JSON object.
+    """Return the name of the tool to call, as clients know it, and its arguments as a JSON object.
 
     Arguments that are a JSON object within a string are accepted, and `null` counts as `{}`.
 

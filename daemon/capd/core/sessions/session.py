@@ -1,8 +1,9 @@
 """The state of one session: its active set, its surface, and its leases.
 
 The active set is what is switched on: capabilities, single tools, and pins (tools that are always
-on). The surface is the list of tools that the client is shown. A lease keeps an instance, the
-running connection to a server, alive for the session. A turn is one message of the user.
+on). The surface is the list of tools that the client is shown. A wire name is the name under which
+clients know a tool. A lease keeps an instance, the running connection to a server, alive for the
+session. A turn is one message of the user.
 
 Pure state: a method takes facts and returns a `Step`, which says what changed and which leases to
 release. Capabilities, single tools and pins grant tools. A tool is on the surface while anything

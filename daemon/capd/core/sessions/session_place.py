@@ -12,7 +12,10 @@ class NotActivatedError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a request: a text for the model, and the wire names of the tools concerned."""
+    """The outcome of a request: a text for the model, and the tools that came on or went off.
+
+    The tools have the names under which the client knows them.
+    """
 
     text: str
     added: tuple[WireName, ...] = ()

@@ -34,7 +34,10 @@ VERSION = 1
 
 
 class SavedGrant(msgspec.Struct, frozen=True, array_like=True):
-    """A grant, with the wire name of its tool; a tool keeps its wire name for the whole session."""
+    """A grant, with the wire name of its tool: the name under which clients know the tool.
+
+    A tool keeps its wire name for the whole session.
+    """
 
     server: ServerIdentity
     tool: ToolName

@@ -24,7 +24,7 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class FoundSkill:
-    """A skill that fits a search, by the wire name of its prompt."""
+    """A skill that fits a search, by the name under which clients know its prompt."""
 
     name: WireName
     description: str

@@ -52,7 +52,7 @@ class RemainingTools:
     beyond: int
     """How many more there are, without a card in this turn."""
     finder: str
-    """The wire name of the tool that finds them."""
+    """The name under which the client knows the tool that finds them."""
 
     def hint(self, delivered: Sequence[WireName]) -> str:
         """Return `6 more of git: tool_search.` for the tools beyond `delivered`; empty for none."""

@@ -116,7 +116,10 @@ class Catalog:
 
     @property
     def skills(self) -> dict[WireName, SkillSpec]:
-        """Every skill by the wire name of its prompt, in the order of taps and folders."""
+        """Every skill by the name under which clients know its prompt.
+
+        They are in the order of taps and folders.
+        """
         return self._skills
 
     @property

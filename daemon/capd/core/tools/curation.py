@@ -150,9 +150,9 @@ def ranked_within(
 ) -> RankedWithin:
     """Return at most `most` tools of one capability, those that best fit the message first.
 
-    `inside` are the wire names of its tools, `uses` their recent uses, which decide near ties. If
-    the message fits none of the tools, the two most used tools are returned, or all tools if there
-    are at most `most`.
+    `inside` are the names under which clients know its tools, `uses` their recent uses, which
+    decide near ties. If the message fits none of the tools, the two most used tools are returned,
+    or all tools if there are at most `most`.
     """
     rows = [row for name in sorted(inside) if (row := index.row(name)) is not None]
     if not rows:

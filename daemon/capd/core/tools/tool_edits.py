@@ -116,8 +116,8 @@ def problems(tools: Sequence[ToolDefinition], edit: ToolEdit) -> tuple[str, ...]
 def sent_arguments(name: str, edit: ToolEdit | None, arguments: bytes) -> bytes:
     """Return the arguments that the server gets in a client's call of an edited tool, as JSON.
 
-    `name` is the tool's wire name. `edit` is `ToolDefinition.edit`, which contains only parts that
-    apply. Presets are added.
+    `name` is the name under which clients know the tool. `edit` is `ToolDefinition.edit`, which
+    contains only parts that apply. Presets are added.
 
     Raises:
         NotSentError: they name an argument that the client does not have, or are not an object.

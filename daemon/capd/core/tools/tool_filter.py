@@ -38,7 +38,10 @@ def kept_tools(
 
 
 def is_named(pattern: str, server: str, tool: str, wire_name: str) -> bool:
-    """Tell whether a user's pattern matches a tool: a glob of `server:tool`, or of wire names."""
+    """Tell whether a user's pattern matches a tool.
+
+    It is a glob of `server:tool`, or of wire names, the names under which clients know tools.
+    """
     scope, colon, rest = pattern.partition(":")
     if not colon:
         # In a wire name, dashes of the server and the tool are underscores.
