@@ -94,7 +94,7 @@ def test_phrases_that_are_compared_in_eight_bits_first_decide_as_if_they_never_w
     monkeypatch.setattr(evidence, "NEAR_BY_MEANING", 5)
     monkeypatch.setattr(evidence, "NEAR_BY_WORDS", 3)
     # In a large catalog fewer parts of a long message are compared, whatever the bits.
-    monkeypatch.setattr(evidence, "MOST_PARTS_OF_LARGE", 99)
+    monkeypatch.setattr(evidence, "MOST_PARTS_OF_LARGE", evidence.MOST_PARTS)
 
     coarse = decisions(compared(capabilities, exact), capabilities, messages)
 

@@ -160,21 +160,30 @@ def test_the_more_parts_a_message_has_the_more_may_speak_for_none() -> None:
     assert got == pytest.approx([raised / (raised + 1.0), raised / (raised + 4.0)])
 
 
-def test_every_part_of_a_message_may_decide_in_a_small_catalogue() -> None:
-    got = EvidenceIndex([GIT, MAIL], BACKGROUND).promising([axis(4)] * 9)
-
-    assert got == list(range(9))
-
-
-def test_in_a_large_catalogue_the_ends_and_the_parts_nearest_to_a_trigger_may_decide(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("most_exact", "parts", "expected"),
+    [
+        (evidence.MOST_EXACT, "----", [0, 1, 2, 3]),
+        (evidence.MOST_EXACT, "-----++-+", [0, 1, 5, 6, 8]),
+        (1, "---", [0, 1, 2]),
+        (1, "--+-+", [0, 2, 4]),
+    ],
+)
+def test_the_ends_and_the_parts_nearest_to_a_trigger_may_decide(
+    monkeypatch: pytest.MonkeyPatch, most_exact: int, parts: str, expected: list[int]
 ) -> None:
-    monkeypatch.setattr(evidence, "MOST_EXACT", 1)
+    monkeypatch.setattr(evidence, "MOST_EXACT", most_exact)
     index = EvidenceIndex([GIT, MAIL], BACKGROUND)
 
-    got = index.promising([axis(4), axis(4), axis(1), axis(4), axis(0)])
+    got = index.promising([axis(0 if part == "+" else 4) for part in parts])
 
-    assert got == [0, 2, 4]
+    assert got == expected
+
+
+def test_parts_are_chosen_in_a_catalogue_without_phrases() -> None:
+    got = EvidenceIndex([], BACKGROUND).promising([axis(4)] * 9)
+
+    assert got == [0, 1, 2, 3, 4]
 
 
 def test_what_is_not_among_those_asked_for_takes_no_share() -> None:
