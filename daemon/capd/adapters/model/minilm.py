@@ -166,7 +166,11 @@ class MiniLM:
         for row, text in enumerate(batch):
             ids[row, : len(text)] = text
             mask[row, : len(text)] = 1
-        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        inputs: dict[str, npt.NDArray[Any]] = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "token_type_ids": np.zeros_like(ids),
+        }
         if self._is_switched:
             inputs[SWITCH] = np.array([is_changed], np.float32)
         (hidden,) = self._session.run(None, inputs, self._run_options)
