@@ -96,7 +96,7 @@ NEAR_BY_MEANING, NEAR_BY_WORDS = 64, 32
 MOST_AGAIN = 2048
 """The most triggers that are compared once more."""
 MOST_PARTS, MOST_PARTS_OF_LARGE = 5, 3
-"""How many parts of a long message are compared in all ways; the second value if there are more than
+"""How many parts of a long message are compared in all ways. The second value is for more than
 `MOST_EXACT` triggers. A part takes 1.5 ms with 2,000 triggers, and 10 ms with 40,000. With five
 parts, routing is as good as with all eleven; with three, it loses .02 to .04 of the right ones."""
 MOST_RANKED = 1024
