@@ -5,6 +5,7 @@ import os
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from capd.adapters.index_text import NAME as INDEX_FILE
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.model.minilm import ADAPTER_SHA256, MODEL
+from capd.adapters.routing_files import read_profile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
@@ -60,6 +62,11 @@ REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
 SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
 CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
 EMBEDDER_REQUESTS: MsgpackCodec[embedder.Request] = MsgpackCodec(embedder.Request)
+
+
+# The evidence of made-up words and vectors is weaker than that of real ones, by how much depends on
+# the profile that ships.
+PROFILE = replace(read_profile(), threshold=0.35, activate_at=0.35, suggest_at=0.1)
 
 
 def vector(words: str) -> "np.ndarray[Any, np.dtype[np.float32]]":
@@ -284,6 +291,7 @@ class World:
             lambda project: self.live.of(project).configuration.routing.priors,
             journal=self.journal,
             labels=labels,
+            profile=PROFILE,
         )
         self.finder = ToolFinder(
             bus,

@@ -101,6 +101,7 @@ class Registry:
         learns: Callable[[str], bool] = lambda _: True,
         has_program: Callable[[str], bool] | None = None,
         tool_triggers: ToolTriggers | None = None,
+        profile: gates.RoutingProfile | None = None,
     ) -> None:
         """Create it.
 
@@ -112,7 +113,8 @@ class Registry:
         `scorer` names the routing rule: `evidence`, or the published rule `trigger_mean`.
         `labels` saves what routing learns, and `learns(project)` says whether sessions of a project
         learn. `has_program` looks for a command on the PATH, and blocks; without it every program
-        counts as installed. `tool_triggers` adds triggers from the tools of servers.
+        counts as installed. `tool_triggers` adds triggers from the tools of servers. `profile` is
+        that of `evidence`; unless given, the one that comes with capd.
         """
         self._bus = bus
         self._tool_triggers = tool_triggers
@@ -129,7 +131,8 @@ class Registry:
         self._journal = Journal() if journal is None else journal
         self._is_serving = False
         self._skills: list[messages.SkillEntry] = []
-        self._profile = gates.PUBLISHED if scorer == gates.PUBLISHED.scorer else read_profile()
+        is_published = scorer == gates.PUBLISHED.scorer
+        self._profile = gates.PUBLISHED if is_published else profile or read_profile()
         self._vectors = CatalogVectors(bus, cache_file, self._profile, preferred=self._preferred)
         self._names_priors = switched_on
         self._projects = ProjectCatalogs(
