@@ -49,6 +49,8 @@ def test_the_wheel_holds_three_packages_their_data_and_the_starter_tap(dist: Pat
         "capd/main.py",
         "capd/py.typed",
         "capd/adapters/model/minilm_vocab.txt",
+        "capd/adapters/model/routing_adapter.bin",
+        "capd/adapters/model/routing_profile.json",
         "capd/adapters/platform/guard.py",
         "capd/adapters/tokens/o200k_base.z",
         "capd/overlays/octomind/overlay.toml",

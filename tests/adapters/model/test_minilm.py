@@ -263,6 +263,16 @@ def test_a_model_with_one_changed_bit_is_refused(tmp_path: Path, at: int) -> Non
     assert "pip install" in str(caught.value)
 
 
+@pytest.mark.parametrize("at", [0, 100_000, -1])
+def test_low_rank_changes_with_one_changed_bit_are_refused(tmp_path: Path, at: int) -> None:
+    path = flipped(minilm.ADAPTER_PATH, tmp_path / "routing_adapter.bin", at)
+
+    with pytest.raises(
+        ModelUnusableError, match=r"adapter file .*routing_adapter.bin has sha256 .*reinstall capd"
+    ):
+        minilm.routing_adapter(path)
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("change", [-1, 1])
 def test_a_model_of_another_size_is_refused(tmp_path: Path, change: int) -> None:

@@ -180,13 +180,13 @@ class MiniLM:
         return unit
 
 
-def routing_adapter() -> bytes:
-    """Return the low-rank changes that come with capd.
+def routing_adapter(path: Path = ADAPTER_PATH) -> bytes:
+    """Return the pinned low-rank changes, which come with capd.
 
     Raises:
         ModelUnusableError: The file is missing or not the pinned one.
     """
-    return _pinned_bytes("adapter", ADAPTER_PATH, SIZE_BYTES, ADAPTER_SHA256, _REINSTALL_CAPD)
+    return _pinned_bytes("adapter", path, SIZE_BYTES, ADAPTER_SHA256, _REINSTALL_CAPD)
 
 
 def load_tokenizer(path: Path = VOCABULARY_PATH) -> WordPieces:
