@@ -49,6 +49,7 @@ def main() -> int:
     """Learn the changes."""
     options = _options()
     try:
+        # Only to say in one line what is missing: the modules below import both.
         import onnx  # noqa: F401, PLC0415 # pyright: ignore[reportMissingImports]
         import torch  # noqa: F401, PLC0415 # pyright: ignore[reportMissingImports]
     except ImportError as error:

@@ -195,7 +195,7 @@ def learnt(
 
 
 class _Parameters:
-    """Everything that is learnt."""
+    """Everything that is learnt. Only the changes are kept: the rest is fitted anew afterwards."""
 
     def __init__(self) -> None:
         random = torch.Generator().manual_seed(0)

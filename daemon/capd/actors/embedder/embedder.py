@@ -34,7 +34,8 @@ MOST_PARTS = 1 + MOST_PASSAGES
 """A request of at most so many texts may be for the parts of one message."""
 MOST_KEPT = 2 * MOST_PARTS
 """The most cached vectors, by the hash of their texts. The parts of a message are compared with the
-catalog, and one of them a moment later with the tools."""
+catalog, and with the scorer `trigger_mean` one of them a moment later with the tools. The scorer
+`evidence` compares vectors of another space than the tools do."""
 
 log = structlog.get_logger(actor="embedder")
 

@@ -301,7 +301,7 @@ def _open_session(model: bytes) -> Any:
 
 def _run_options() -> Any:
     """Return the options of each run, by which onnxruntime frees its memory afterwards."""
-    import onnxruntime as ort  # noqa: PLC0415
+    import onnxruntime as ort  # noqa: PLC0415 - loaded with the model, by `_open_session`
 
     options = ort.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
