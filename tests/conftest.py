@@ -14,6 +14,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from capd.embedder_process import import_before_usearch
 from support.examples import examples
 
 LONG_TIERS = ("real", "reliability", "clients", "servers")
@@ -25,6 +26,7 @@ LONG_TIMEOUT = 3600
 # Before anything imports numpy. A test's matrices are small: with a thread for each core OpenBLAS
 # takes five times the processor time for them, and waits for the core that another worker has.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+import_before_usearch()
 # readline gives it to the workers of a parallel run, whose output is no terminal.
 os.environ.pop("COLUMNS", None)
 

@@ -79,7 +79,7 @@ from capd.core.records.retention import Retention
 from capd.core.servers.tree_limits import usual_limits
 from capd.core.sessions.bridges import BridgeRules
 from capd.core.sessions.own_tool_list import OWN_TOOLS, SCRIPT_TOOL
-from capd.embedder_process import load_model
+from capd.embedder_process import import_before_usearch, load_model
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.supervision import Child
@@ -456,6 +456,7 @@ class Children:
     def _embedder_child(self, bus: Bus) -> Child:
         settings = self._configuration.embedder
         if settings.placement != "process":
+            import_before_usearch()
             return Child(
                 names.EMBEDDER,
                 lambda task_status: embedder.Embedder(

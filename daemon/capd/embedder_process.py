@@ -4,6 +4,7 @@ This module imports as little as possible, because the daemon's other modules wo
 Its standard input is one end of a socket pair; the daemon has the other end.
 """
 
+import contextlib
 import os
 import socket
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from capd.actor_clients.names import EMBEDDER
 from capd.actors.embedder import embedder
 from capd.adapters import platform
 from capd.adapters.log import configure_logs
-from capd.adapters.model.minilm import MiniLM
+from capd.adapters.model.minilm import MiniLM, import_onnxruntime
 from capd.runtime.frame_channel import ChannelOverError, FrameEndpoint
 
 FAREWELL = 2.0
@@ -41,6 +42,21 @@ def load_model() -> MiniLM:
     """Load the pinned model, and give the memory that loading needed back to the system."""
     platform.keep_large_blocks_apart(_LARGE_BLOCK_BYTES)
     return MiniLM(after_load=platform.trim_memory)
+
+
+def import_before_usearch() -> None:
+    """Import onnxruntime, if this process may load usearch later.
+
+    For a daemon that runs the model itself. Both libraries bring parts of the C++ library with
+    them: whoever imports onnxruntime 1.32.0 after usearch 2.26.6 ends with a segmentation fault.
+    The other order works.
+    """
+    from capd.adapters.model import vector_graph  # noqa: PLC0415 - not for the own process
+
+    if vector_graph.is_installed():
+        # What cannot be imported is told when the model is loaded.
+        with contextlib.suppress(ImportError):
+            import_onnxruntime()
 
 
 async def _run(idle: float) -> None:

@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -182,3 +184,18 @@ def test_without_room_for_the_file_it_searches_from_memory(tmp_path: Path) -> No
     graph = vector_graph(tmp_path / "a file" / "tools.graph", "model", TEXTS, Built())
 
     assert int(graph.cosines(QUESTIONS[0], ()).argmax()) == 0
+
+
+def test_a_process_may_search_the_graph_first_and_load_the_model_later() -> None:
+    """In the other order of the two imports the process ends with a segmentation fault."""
+    program = (
+        "from capd.embedder_process import import_before_usearch, load_model;"
+        "import_before_usearch();"
+        "import usearch.index;"
+        "print(len(load_model().embed(['a text'])))"
+    )
+    command = [sys.executable, "-P", "-c", program]
+
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ran.returncode, ran.stdout) == (0, "1\n")
