@@ -12,6 +12,7 @@ import trio
 import yaml
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from capd.actors.index import index as index_actor
 from capd.actors.session.index import INDEX, MOST_PROJECTS, REPLIES
 from capd.adapters.tokens.token_counts import count
 from capd.core.sessions.client_traits import ClientTraits
@@ -20,7 +21,14 @@ from capd.core.sessions.session_rules import SessionRules
 from capd.runtime.bus import AskTimeoutError
 from capd_protos import finder
 from capd_protos.index import IndexEntry, IndexListed, ListIndex, WriteIndex
-from capd_protos.types import SessionKey
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    CapabilitySpec,
+    SessionKey,
+    TapName,
+    WireName,
+)
 
 from .test_single_tools import known
 from .world import Client, World, running_world
@@ -500,3 +508,23 @@ async def test_sessions_that_ask_at_once_wait_for_one_index(
         assert asked.count("/project") in {1, 2}
         assert len(replies) == 5
         assert all(isinstance(each, IndexListed) and each == replies[0] for each in replies)
+
+
+def test_of_a_large_catalog_only_the_first_entries_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ids = [CapabilityId(TapName("mine"), CapabilityName(name)) for name in ("one", "two", "three")]
+    read = index_actor._Read(
+        [
+            finder.CapabilityTools(CapabilitySpec(id_, ""), [WireName(f"{id_.name}__tool")])
+            for id_ in ids
+        ],
+        entries=[IndexEntry(id_, "Read", f"Reads {id_.name}.") for id_ in reversed(ids)],
+    )
+    monkeypatch.setattr(index_actor, "MOST_COUNTED", 2)
+
+    texts = " ".join(index_actor._texts_of({"": read}, {}))
+
+    assert ("Reads two." in texts, "Reads three." in texts) == (True, True)
+    assert "two__tool" in texts
+    assert "one" not in texts

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd.core.routing.deciding import Circumstances, Comparison, decided
+from capd.core.routing.deciding import CatalogWords, Circumstances, Comparison, decided
 from capd.core.routing.gates import (
     MINILM_INT8,
     Candidate,
@@ -80,7 +80,7 @@ def decision_on(
     learnt: Learnt = NOTHING_LEARNT,
     project: str = "",
 ) -> Decision:
-    compared = Comparison(Given(scores), Phrases(specs), Siblings(specs))
+    compared = Comparison(Given(scores), CatalogWords(Phrases(specs), Siblings(specs)))
     known = Circumstances(
         eligible(specs, "", ()),
         [id_of(name) for name in active],
@@ -126,7 +126,7 @@ def decision_by_parts(
 ) -> tuple[Decision, list[int]]:
     specs = [spec("chat"), spec("pods")]
     by_text = ByText(scores, promising)
-    compared = Comparison(by_text, Phrases(specs), Siblings(specs))
+    compared = Comparison(by_text, CatalogWords(Phrases(specs), Siblings(specs)))
     ends, *others = scores
     message = Passages(ends, tuple(others))
     known = Circumstances(eligible(specs, "", ()))
@@ -164,7 +164,7 @@ def test_the_published_rule_compares_the_ends_of_a_long_message_alone() -> None:
     scorer = TriggerMean(
         [Candidate(id_of("chat"), ends[None]), Candidate(id_of("pods"), passage[None])], 1
     )
-    compared = Comparison(scorer, Phrases(specs), Siblings(specs))
+    compared = Comparison(scorer, CatalogWords(Phrases(specs), Siblings(specs)))
     known = Circumstances(eligible(specs, "", ()))
     profile = replace(PROFILE, scorer="trigger_mean")
 

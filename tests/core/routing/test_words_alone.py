@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from capd.core.routing import words_alone
 from capd.core.routing.words_alone import fitting, sure
 from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, TapName
 
@@ -17,6 +18,21 @@ KNOWN = [
     capability("files", "list the directory", "show the notes"),
     capability("notes", "show the notes"),
 ]
+
+
+@pytest.mark.parametrize("triggers", [1, 3])
+def test_in_a_catalog_too_large_to_be_compared_nothing_is_sure(
+    triggers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phrases = [f"count the boxes of shelf {number}" for number in range(triggers)]
+    several = [capability(name, *phrases) for name in ("one", "two", "three")]
+    catalog = [*KNOWN, *several]
+    monkeypatch.setattr(words_alone, "MOST_PHRASES", 5 + 3 * triggers)
+    assert sure("show the commit history", catalog) == KNOWN[0].id
+
+    monkeypatch.setattr(words_alone, "MOST_PHRASES", 4 + 3 * triggers)
+
+    assert sure("show the commit history", catalog) is None
 
 
 @pytest.mark.parametrize(

@@ -156,3 +156,17 @@ def test_a_search_can_be_narrowed_to_capabilities(
     pattern: str, category: str, tools: set[str] | None
 ) -> None:
     assert KNOWN.of_capabilities(pattern, category) == tools
+
+
+def test_a_capability_grants_the_tools_that_it_keeps_of_its_servers() -> None:
+    reading, running = (
+        capability("reading", SHELL, allowed=("shell:run",)),
+        capability("running", SHELL),
+    )
+    known = KnownTools([reading, running], {server_identity(SHELL): tools("run", "stop")})
+
+    assert known.granted_by({reading.id}) == {"shell__run"}
+    assert known.granted_by({reading.id, running.id}) == {"shell__run", "shell__stop"}
+    assert known.granted_by(()) == set()
+    assert known.tools_of(running.id) == ["shell__run", "shell__stop"]
+    assert KnownTools([running]).tools_of(running.id) is None

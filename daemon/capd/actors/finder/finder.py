@@ -68,7 +68,7 @@ from collections.abc import Iterable
 
 from capd.core.tools.known_tools import KnownTools
 from capd_protos.finder import CapabilityTools
-from capd_protos.types import CapabilityId, CapabilityName, WireName
+from capd_protos.types import CapabilityName, WireName
 
 
 def capability_tools(
@@ -82,14 +82,10 @@ def capability_tools(
 
     `tokens` are the tokens of each tool; None leaves the counts out.
     """
-    granted: dict[CapabilityId, list[WireName]] = {}
-    for wire, source in known.sources.items():
-        for id_ in source.capabilities:
-            granted.setdefault(id_, []).append(wire)
     winners: dict[CapabilityName, CapabilitySpec] = {}
     for each in capabilities:
         winners.setdefault(each.id.name, each)
-    return [_described(each, granted.get(each.id), tokens) for each in winners.values()]
+    return [_described(each, known.tools_of(each.id), tokens) for each in winners.values()]
 
 
 def _described(

@@ -55,6 +55,9 @@ READ_AGAIN = 5.0
 """Seconds after a failure until the catalog is read again."""
 COUNT_AFTER = 30.0
 """Seconds after which the tokens of the tools of an unchanged catalog are counted."""
+MOST_COUNTED = 2000
+"""How many entries of a catalog are counted, the most important ones first. The texts of the others
+are cut to size by upper bounds. To count ten thousand took a second of the daemon's start."""
 KNOWN_FOR = 2.0
 """Seconds for which the ledger's last answer is used for the status."""
 
@@ -456,11 +459,14 @@ def _texts_of(reads: Mapping[str, _Read], learned: Mapping[str, _Read]) -> list[
         before = learned.get(project, _Read())
         if read is before:
             continue
-        texts += new_texts(read.entries, before.entries)
+        entries = read.entries[:MOST_COUNTED]
+        texts += new_texts(entries, before.entries[:MOST_COUNTED])
         known = {each.capability.id: each.tools for each in before.described}
+        counted = {entry.id for entry in entries}
         for each in read.described:
-            if each.tools and known.get(each.capability.id) != each.tools:
-                texts += [f" {name}" for name in each.tools]
+            is_new = each.tools and known.get(each.capability.id) != each.tools
+            if is_new and each.capability.id in counted:
+                texts += [f" {name}" for name in each.tools or ()]
     return texts
 
 

@@ -39,7 +39,7 @@ from capd_protos.curator import SessionStarted
 from capd_protos.types import CapabilitySpec
 
 if TYPE_CHECKING:
-    from capd.core.routing.deciding import Comparison
+    from capd.core.routing.deciding import CatalogWords, Comparison
     from capd.core.routing.gates import Vectors
     from capd.core.routing.siblings import Siblings
 
@@ -111,6 +111,8 @@ class CatalogVectors:
         self._catalog = Catalog()
         self._compared: Comparison | None = None
         """The comparison with this catalog, or with the one before it."""
+        self._words: tuple[Catalog, CatalogWords] | None = None
+        """The words of the catalog that was prepared last."""
         self._has_model = False
         self._need = trio.Event()
         self._is_warm_soon = False
@@ -241,8 +243,10 @@ class CatalogVectors:
             self._attempt = trio.CancelScope()
             try:
                 with self._attempt:
-                    await self._warm_up()
-                    made = await self._embed_catalog(catalog)
+                    words = await self._warm_up(catalog)
+                    made = await self._compared_with(
+                        catalog, await self._of_catalog(catalog, words), words
+                    )
             except ActorUnavailableError as error:
                 if isinstance(error, AskTimeoutError) and not isinstance(error, AskLostError):
                     self._bus.publish(embedder.EmbedderStuck())
@@ -264,11 +268,36 @@ class CatalogVectors:
                 log.info("routing_ready", capabilities=capabilities)
                 # Drop the references, so that `_finish` returns the memory: it is more than half of
                 # that of a daemon with one session.
-                siblings = made.siblings
-                del made, catalog
+                siblings = made.words.siblings
+                del made, catalog, words
                 await trio.to_thread.run_sync(_finish, dropped, siblings, self._cache, capabilities)
 
-    async def _warm_up(self) -> None:
+    async def _warm_up(self, catalog: Catalog) -> "CatalogWords":
+        """Load the model. Return the words of `catalog`, which are read meanwhile.
+
+        Raises:
+            CapdError: the model cannot be loaded.
+        """
+        failed: CapdError | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read_words, catalog)
+            try:
+                await self._load_model()
+            except CapdError as error:
+                # Raised below, so that the nursery puts it into no group.
+                failed = error
+        if failed is not None:
+            raise failed
+        assert self._words is not None
+        return self._words[1]
+
+    async def _read_words(self, catalog: Catalog) -> None:
+        if self._words is None or self._words[0] is not catalog:
+            self._words = None
+            read = partial(_catalog_words, self._profile, catalog.winners)
+            self._words = catalog, await trio.to_thread.run_sync(read)
+
+    async def _load_model(self) -> None:
         self._bus.publish(embedder.EmbedderNeeded())
         model = await self._embedder.warm_up(timeout=WARM_UP_TIMEOUT)
         if model.state != "ready":
@@ -277,17 +306,14 @@ class CatalogVectors:
             model.model, model.quantisation, model.pooling, model.revision, model.adapter
         )
 
-    async def _embed_catalog(self, catalog: Catalog) -> "Comparison":
-        return await self._compared_with(catalog, await self._of_catalog(catalog, is_own=True))
-
     async def _compared_with(
-        self, catalog: Catalog, known: "Mapping[str, Vectors]", before: "Comparison | None" = None
+        self, catalog: Catalog, known: "Mapping[str, Vectors]", words: "CatalogWords"
     ) -> "Comparison":
         handed_over = [known]
         # The thread gets the only reference: freeing 10,000 capabilities' vectors takes 0.1 s.
         del known
         return await trio.to_thread.run_sync(
-            _comparison, self._profile, catalog.winners, handed_over, before
+            _comparison, self._profile, catalog.winners, handed_over, words
         )
 
     async def all_vectors(self) -> "Mapping[str, Vectors]":
@@ -296,12 +322,14 @@ class CatalogVectors:
         Raises:
             CapdError: the embedder did not compute them.
         """
-        return await self._of_catalog(self._catalog, is_own=False)
+        return await self._of_catalog(self._catalog)
 
-    async def _of_catalog(self, catalog: Catalog, *, is_own: bool) -> "Mapping[str, Vectors]":
+    async def _of_catalog(
+        self, catalog: Catalog, words: "CatalogWords | None" = None
+    ) -> "Mapping[str, Vectors]":
         """Return the vector of every text of `catalog`; compute those that are missing.
 
-        With `is_own`, messages are meanwhile compared with the vectors that exist.
+        With `words`, messages are meanwhile compared with these and with the vectors that exist.
         """
         below: Mapping[str, Vectors] = {}
         if self._users is not None:
@@ -310,10 +338,14 @@ class CatalogVectors:
         async with self._turn:
             wanted = partial(_wanted, catalog, frozenset(self._preferred()), below)
             texts = await trio.to_thread.run_sync(wanted)
-            return {**below, **await self._with_missing(catalog, texts, below, is_own=is_own)}
+            return {**below, **await self._with_missing(catalog, texts, below, words)}
 
     async def _with_missing(
-        self, catalog: Catalog, texts: list[str], below: "Mapping[str, Vectors]", *, is_own: bool
+        self,
+        catalog: Catalog,
+        texts: list[str],
+        below: "Mapping[str, Vectors]",
+        words: "CatalogWords | None",
     ) -> "dict[str, Vectors]":
         cache = self._cache
         if cache is None:
@@ -327,20 +359,21 @@ class CatalogVectors:
         known = await trio.to_thread.run_sync(_known, catalog, texts, cache, is_shipped)
         missing = [text for text in texts if text not in known]
         self._wanted, self._missing = len(texts), len(missing)
-        is_partial = is_own and len(missing) >= PARTLY_FROM
-        partly: Comparison | None = None
+        partial_words = words if len(missing) >= PARTLY_FROM else None
         update_at = 0
         fresh: dict[str, Vectors] = {}
         try:
             for text_batch in _batches(missing, RENEWING_BATCH if self._has_model else BATCH):
-                if is_partial and len(known) >= update_at and _has_background(known):
+                if partial_words and len(known) >= update_at and _has_background(known):
                     # Next time only when twice as many vectors exist, because the work for a new
                     # comparison grows with all vectors.
                     update_at = 2 * len(known)
-                    partly = await self._compared_with(catalog, {**below, **known}, partly)
-                    self._compared, self._has_model = partly, True
+                    self._compared = await self._compared_with(
+                        catalog, {**below, **known}, partial_words
+                    )
+                    self._has_model = True
                     log.info("routing_partly_ready", percent=self.percent)
-                    await trio.to_thread.run_sync(partly.siblings.prepare)
+                    await trio.to_thread.run_sync(partial_words.siblings.prepare)
                 made = await self._embedded(text_batch)
                 fresh.update(made)
                 known.update(made)
@@ -364,19 +397,27 @@ class CatalogVectors:
         return dict(zip(texts, rows, strict=True))
 
 
+def _catalog_words(
+    profile: RoutingProfile, capabilities: Sequence[CapabilitySpec]
+) -> "CatalogWords":
+    from capd.core.routing.deciding import catalog_words  # noqa: PLC0415 - 10 ms without turns
+
+    return catalog_words(profile, capabilities, background_messages())
+
+
 def _comparison(
     profile: RoutingProfile,
     capabilities: Sequence[CapabilitySpec],
     known: "list[Mapping[str, Vectors]]",
-    before: "Comparison | None",
+    words: "CatalogWords",
 ) -> "Comparison":
     """Return the comparison with the vectors in `known`.
 
     `known` is a list of one mapping. The mapping is removed from it, so that its memory is freed.
     """
-    from capd.core.routing.deciding import comparison  # noqa: PLC0415 - 10 ms without turns
+    from capd.core.routing.deciding import comparison  # noqa: PLC0415 - as above
 
-    return comparison(profile, capabilities, known.pop(), background_messages(), before)
+    return comparison(profile, capabilities, known.pop(), background_messages(), words)
 
 
 def _finish(

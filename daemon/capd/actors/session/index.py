@@ -60,6 +60,7 @@ class IndexCache:
         self._pieces = pieces or PieceCounts()
         self._last_map = TriggerMap()
         self._entries: OrderedDict[str, _Entries] = OrderedDict()
+        self._restrictions: dict[str, list[CapabilityRestriction]] = {}
         self._tools: dict[str, None] = {}
         self._is_new = trio.Event()
         self._unanswered: dict[str, None] = {}
@@ -107,6 +108,10 @@ class IndexCache:
         """Return the entries of a project, the most important first."""
         return list(self._entries.get(project, {}).values())
 
+    def restrictions(self, project: str) -> list[CapabilityRestriction]:
+        """Return the restrictions that a person has set on automatic activation in a project."""
+        return self._restrictions.get(project, [])
+
     def entry(self, project: str, id_: CapabilityId) -> IndexEntry:
         """Return the entry of a capability; one without texts if it is unknown."""
         return self._entries.get(project, {}).get(id_) or IndexEntry(id_, "", "")
@@ -144,11 +149,16 @@ class IndexCache:
         self._unanswered.pop(project, None)
         if isinstance(reply, messages.IndexListed) and reply.is_known:
             self._entries[project] = {entry.id: entry for entry in reply.entries}
+            self._restrictions[project] = [
+                CapabilityRestriction(entry.id, entry.threshold, entry.is_automatic)
+                for entry in reply.entries
+                if entry.threshold or not entry.is_automatic
+            ]
             self._entries.move_to_end(project)
             wanted = {project, *self.open_projects()}
             unwanted = [each for each in self._entries if each not in wanted]
             for each in unwanted[: max(0, len(self._entries) - MOST_PROJECTS)]:
-                del self._entries[each]
+                del self._entries[each], self._restrictions[each]
 
 
 class SessionIndex:
@@ -262,8 +272,4 @@ class SessionIndex:
 
     def restrictions(self) -> list[CapabilityRestriction]:
         """Return the restrictions that a person has set on automatic activation."""
-        return [
-            CapabilityRestriction(entry.id, entry.threshold, entry.is_automatic)
-            for entry in self._cache.entries(self._place.project)
-            if entry.threshold or not entry.is_automatic
-        ]
+        return self._cache.restrictions(self._place.project)

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from capd.core.routing import gates, learning, priors
-from capd.core.routing.evidence import Evidence
+from capd.core.routing.evidence import Lexicon
 from capd.core.routing.gates import EPSILON, MOST_SUGGESTED, Eligible, RoutingProfile
 from capd.core.routing.learning import Learnt
 from capd.core.routing.passages import Passages
 from capd.core.routing.phrases import Phrases
-from capd.core.routing.scorers import Scorer, scorer
+from capd.core.routing.scorers import Scorer, described_all, scorer
 from capd.core.routing.siblings import Siblings
 from capd_protos.types import CapabilityId, CapabilitySpec, Decision, Score, UnusableCapability
 
@@ -46,12 +46,21 @@ WORTH_NAMING = 0.1
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogWords:
+    """The words of a catalog's texts, prepared for comparison. They need no vectors."""
+
+    phrases: Phrases
+    siblings: Siblings
+    lexicon: Lexicon | None = None
+    """None if the scorer compares no words."""
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything about a catalog that decisions on messages need, computed in advance."""
 
     scorer: Scorer
-    phrases: Phrases
-    siblings: Siblings
+    words: CatalogWords
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +77,30 @@ class Circumstances:
     """`learning.project_mark` of the session's project; empty if it has none."""
 
 
+def catalog_words(
+    profile: RoutingProfile, capabilities: Sequence[CapabilitySpec], background: Sequence[str]
+) -> CatalogWords:
+    """Return the words of `capabilities`; `background` are messages that need no tool."""
+    lexicon = None
+    if profile.scorer == WHOLE_RULES:
+        lexicon = Lexicon(described_all(capabilities, {}), background)
+    return CatalogWords(Phrases(capabilities), Siblings(capabilities), lexicon)
+
+
 def comparison(
     profile: RoutingProfile,
     capabilities: Sequence[CapabilitySpec],
     vectors: "Mapping[str, Vectors]",
     background: Sequence[str],
-    before: Comparison | None = None,
+    words: CatalogWords | None = None,
 ) -> Comparison:
     """Return `capabilities` prepared for comparison with messages.
 
     `vectors` has the unit vectors of texts, as many as there are so far. `background` are messages
-    that need no tool. `before` is an earlier result for the same capabilities, whose parts that do
-    not depend on vectors are used again.
+    that need no tool. `words` are those of the same capabilities, if they exist already.
     """
-    lexicon = before.scorer.lexicon if before and isinstance(before.scorer, Evidence) else None
-    return Comparison(
-        scorer(profile, capabilities, vectors, background, lexicon),
-        before.phrases if before else Phrases(capabilities),
-        before.siblings if before else Siblings(capabilities),
-    )
+    words = words or catalog_words(profile, capabilities, background)
+    return Comparison(scorer(profile, capabilities, vectors, background, words.lexicon), words)
 
 
 def decided(
@@ -139,8 +153,10 @@ def concluded(
     unusable = {each.id: each for each in known.eligible.unusable}
     ranked = learning.shifted(ranked, known.learnt, known.project)
     decision = gates.decide(ranked, known.active, profile)
-    decision = _with_contained_triggers(text, decision, ranked, compared.phrases, known.active)
-    decision = _among_siblings(text, decision, ranked, compared.siblings, known)
+    decision = _with_contained_triggers(
+        text, decision, ranked, compared.words.phrases, known.active
+    )
+    decision = _among_siblings(text, decision, ranked, compared.words.siblings, known)
     return _without_unusable(decision, unusable) if unusable else decision
 
 

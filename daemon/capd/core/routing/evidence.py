@@ -100,7 +100,7 @@ MOST_PARTS, MOST_PARTS_OF_LARGE = 5, 3
 `MOST_EXACT` triggers. A part takes 1.5 ms with 2,000 triggers, and 10 ms with 40,000. With five
 parts, routing is as good as with all eleven; with three, it loses .02 to .04 of the right ones."""
 MOST_RANKED = 1024
-"""The most capabilities that are returned. The others have almost no probability, and sorting ten
+"""The most capabilities that are returned. The others have almost no probability, and to sort ten
 thousand takes 20 ms."""
 _BLOCK = 512
 """How many rows are converted to float32 at a time, so that they stay in a core's own cache."""
@@ -318,26 +318,26 @@ class EvidenceIndex:
         self._counts = np.array(counts)
         self._starts = _starts(counts)
         self._rows = _Rows(rows, dimensions)
-        self._descriptions = np.array(
-            [_or(each.description_vector, zero) for each in described], np.float32
-        ).reshape(-1, dimensions)
+        self._descriptions = _Rows(
+            [_or(each.description_vector, zero).reshape(1, -1) for each in described], dimensions
+        )
         self._has_description = np.array(
             [each.description_vector is not None for each in described], bool
         )
         self._background = background.vectors
+        self._projection = projection
+        self._lengths = self._description_lengths = np.zeros(0, np.float32)
         self._leave_out_claimed()
-        self._scales = self._measured(self._background, self._descriptions, None)
+        self._scales = self._measured(self._background, None)
         known = self._scales.triggers[0][self._has_vectors]
         self._neutral = float(known.mean()) if len(known) else 0.0
-        self._projection = projection
         if projection is not None:
             # A row stays as it is: its projection's length and the message's image say the cosine.
             self._lengths = np.zeros(self._rows.count, np.float32)
+            self._description_lengths = np.zeros(self._descriptions.count, np.float32)
             self._learnt_background = projection.projected(self._background)
-            self._learnt_descriptions = projection.projected(self._descriptions)
-            self._learnt_scales = self._measured(
-                projection.images(self._background), self._learnt_descriptions, projection
-            )
+            images = projection.images(self._background)
+            self._learnt_scales = self._measured(images, projection)
             learnt = self._learnt_scales.triggers[0][self._has_vectors]
             self._learnt_neutral = float(learnt.mean()) if len(learnt) else 0.0
 
@@ -354,21 +354,24 @@ class EvidenceIndex:
             ]
             self._background = self._background[np.max(nearest, axis=0) < CLAIMED]
 
-    def _measured(
-        self, background: "Vectors", descriptions: "Vectors", projection: Projection | None
-    ) -> _Scales:
+    def _measured(self, background: "Vectors", projection: Projection | None) -> _Scales:
         """Return the mean and deviation of each kind of evidence over background messages.
 
         With a projection, `background` has the images of the background messages, and the lengths
         of the rows are kept as well.
         """
+
+        def cosines_of(some: _Rows, part: slice, lengths: "Vectors") -> "Vectors":
+            compared = some.exact(part)
+            cosines: Vectors = background @ compared.T
+            if projection is not None:
+                lengths[part] = projection.lengths(compared)
+                cosines /= lengths[part]
+            return cosines
+
         each_scale, trigger_scale, phrase_scale = [], [], []
         for capabilities, rows in self._groups():
-            compared = self._rows.exact(rows)
-            cosines = background @ compared.T
-            if projection is not None:
-                self._lengths[rows] = projection.lengths(compared)
-                cosines /= self._lengths[rows]
+            cosines = cosines_of(self._rows, rows, self._lengths)
             own = _scale(cosines)
             starts = self._starts[capabilities] - rows.start
             counts = self._counts[capabilities]
@@ -376,12 +379,16 @@ class EvidenceIndex:
             trigger_scale.append(_scale(_pooled(cosines, SHARPNESS, starts, counts)))
             against = _pooled(_against(cosines, own), PHRASE_SHARPNESS, starts, counts)
             phrase_scale.append(_scale(against, SMALLEST_PHRASE_DEVIATION))
-        messages = background if projection is None else self._learnt_background
         return _Scales(
             _joined(each_scale),
             _joined(trigger_scale),
             _joined(phrase_scale),
-            _scale(messages @ descriptions.T),
+            _joined(
+                [
+                    _scale(cosines_of(self._descriptions, part, self._description_lengths))
+                    for part in self._descriptions.parts(_MEASURED)
+                ]
+            ),
         )
 
     def _groups(self) -> Iterator[tuple[slice, slice]]:
@@ -405,10 +412,11 @@ class EvidenceIndex:
         bm25 = self.lexicon.bm25.scores(terms)
         image = [self._projection.images(message)] if self._projection is not None else []
         cosines, *with_image = self._cosines([message, *image], bm25)
+        described, *described_by_image = self._descriptions.cosines([message, *image])
         triggers, triggers_z, best, phrases, phrases_z = self._compared(
             cosines, self._scales, self._neutral
         )
-        descriptions = _standardised(self._descriptions @ message, self._scales.description)
+        descriptions = _standardised(described, self._scales.description)
         nearest = np.sort(self._background @ message)[::-1][:NEAREST]
         columns = [
             triggers,
@@ -421,7 +429,7 @@ class EvidenceIndex:
             phrases_z,
             self.lexicon.coverage.shares(terms),
         ]
-        learnt, learnt_of_message = self._learnt(message, with_image)
+        learnt, learnt_of_message = self._learnt(message, with_image, described_by_image)
         return _message_evidence(
             np.column_stack([*columns, *learnt]).astype(np.float64),
             np.array(
@@ -459,12 +467,15 @@ class EvidenceIndex:
         return triggers, triggers_z, best, phrases, phrases_z
 
     def _learnt(
-        self, message: "Vectors", with_image: "Sequence[Vectors]"
+        self,
+        message: "Vectors",
+        with_image: "Sequence[Vectors]",
+        described_by_image: "Sequence[Vectors]",
     ) -> "tuple[list[Vectors], list[float]]":
         """Return the evidence that the projection adds: for each capability, and for "none".
 
         Both lists are empty without a projection. `with_image` has the product of each trigger with
-        the message's image.
+        the message's image, `described_by_image` that of each description.
         """
         import numpy as np  # noqa: PLC0415 - as above
 
@@ -476,7 +487,7 @@ class EvidenceIndex:
         )
         projected = self._projection.projected(message)
         descriptions = _standardised(
-            self._learnt_descriptions @ projected, self._learnt_scales.description
+            described_by_image[0] / self._description_lengths, self._learnt_scales.description
         )
         nearest = np.sort(self._learnt_background @ projected)[::-1][:NEAREST]
         return (
@@ -640,11 +651,6 @@ class Evidence:
         self._last: tuple[Collection[CapabilityId] | None, Indexes] = None, np.zeros(0, np.intp)
         self._none_weights = np.array([weights[name] for name in for_none])
 
-    @property
-    def lexicon(self) -> Lexicon:
-        """The words and letters of the catalog's texts; another scorer may use them again."""
-        return self._index.lexicon
-
     def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
         """Return the indices of the parts of a message that are worth ranking.
 
@@ -671,8 +677,12 @@ class Evidence:
         logits = np.append(found.capabilities @ self._weights, none)
         raised = np.exp(logits - logits.max())
         probabilities = (raised / raised.sum())[:-1]
-        order = np.argsort(-probabilities, kind="stable")[:MOST_RANKED]
-        return [Score(self._index.ids[rows[at]], float(probabilities[at])) for at in order]
+        # In ascending order, so that the first of equals comes first.
+        best = np.sort(_largest(probabilities, MOST_RANKED))
+        order = best[np.argsort(-probabilities[best], kind="stable")]
+        ids = self._index.ids
+        ranked = zip(rows[order].tolist(), probabilities[order].tolist(), strict=True)
+        return [Score(ids[row], probability) for row, probability in ranked]
 
     def _rows_of(self, among: Collection[CapabilityId]) -> "Indexes":
         """Return the rows of the capabilities in `among`. The last result is cached."""

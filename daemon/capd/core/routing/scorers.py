@@ -89,8 +89,8 @@ def scorer(
     """Return the profile's scorer over `capabilities`.
 
     `vectors` has unit vectors by text: those of all `background` texts, and those of the
-    capabilities' texts as far as they exist. `lexicon` is that of an earlier scorer over the
-    same capabilities.
+    capabilities' texts as far as they exist. `lexicon` is that of the same capabilities, if it
+    exists already.
 
     Raises:
         UnknownScorerError: there is no scorer of that name.

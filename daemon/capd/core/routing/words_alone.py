@@ -26,12 +26,15 @@ def sure(text: str, capabilities: Sequence[CapabilitySpec]) -> CapabilityId | No
     Triggers that a server gave itself do not count. The result is also None if the wording says
     that no tool is wanted, as in "what does git stand for".
     """
+    # A capability has at least one trigger as a rule: most large catalogs need no counting.
+    if len(capabilities) > MOST_PHRASES:
+        return None
+    if sum(len(each.triggers) + len(each.extra_triggers) for each in capabilities) > MOST_PHRASES:
+        return None
     from capd.core.routing.manner import SIGNS, signs  # noqa: PLC0415 - 7 ms without turns
 
     found = signs(text)
     if any(value >= 1.0 for name, value in zip(SIGNS, found, strict=True) if name in _AGAINST):
-        return None
-    if sum(len(each.triggers) + len(each.extra_triggers) for each in capabilities) > MOST_PHRASES:
         return None
     message = _joined(words(text))
     named = [

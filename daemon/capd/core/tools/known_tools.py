@@ -91,6 +91,7 @@ class KnownTools:
             if not spec.lazy and spec.transport != "builtin"
         ]
         self._by_tool: dict[tuple[ServerIdentity, str], Source] = {}
+        self._granted: dict[CapabilityId, list[WireName]] = {}
         self._disabled: dict[WireName, Restriction] = {}
         self._denied: dict[Policy, dict[WireName, Restriction]] = {}
         self._denied_capabilities: dict[Policy, dict[CapabilityId, Restriction]] = {}
@@ -125,6 +126,8 @@ class KnownTools:
                 definition if made is not None else None,
             )
             self.sources[wire] = self._by_tool[identity, name] = source
+            for id_ in grants:
+                self._granted.setdefault(id_, []).append(wire)
             if edit is not None and edit.is_disabled:
                 self._disabled[wire] = Restriction(DENIED, DISABLED)
             if identity not in self._wanted:
@@ -227,11 +230,11 @@ class KnownTools:
 
     def granted_by(self, active: Collection[CapabilityId]) -> set[WireName]:
         """Return the wire names of all tools that any of the capabilities in `active` grants."""
-        return {
-            wire
-            for wire, source in self.sources.items()
-            if any(each in active for each in source.capabilities)
-        }
+        return {wire for each in active for wire in self._granted.get(each, ())}
+
+    def tools_of(self, capability: CapabilityId) -> list[WireName] | None:
+        """Return the tools that a capability grants, in the order of `sources`; None if none."""
+        return self._granted.get(capability)
 
     def of_capabilities(self, pattern: str, category: str) -> set[WireName] | None:
         """Return the tools of the capabilities that pass both filters; None if both are empty.
