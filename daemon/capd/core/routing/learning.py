@@ -25,8 +25,7 @@ from itertools import chain
 from capd_protos.types import LearntEntry, RoutingLabel, Score
 
 HIGHEST = 0.5
-"""The largest offset. With the threshold of the shipped profile, 0.7, no message activates
-anything below a score of 0.59 (`lowest_activated`)."""
+"""The largest offset. `lowest_activated` says below which score no message activates anything."""
 LOWEST = -2.0
 MOST_OF_A_PART = 0.3
 """The largest value of each of the three parts of an offset."""
