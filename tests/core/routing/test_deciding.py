@@ -58,15 +58,15 @@ class Given:
     def __init__(self, scores: Mapping[str, float]) -> None:
         self._scores = scores
 
-    def promising(self, vectors: Sequence[object]) -> list[int]:
-        return list(range(len(vectors)))
-
-    def ranked(
-        self, text: str, message: object, among: Collection[CapabilityId], parts: int = 1
-    ) -> list[Score]:
-        del text, message, parts
+    def ranked(self, text: str, message: object, among: Collection[CapabilityId]) -> list[Score]:
+        del text, message
         found = [Score(id_, self._scores.get(id_.name, 0.0)) for id_ in among]
         return sorted(found, key=lambda each: (-each.score, each.id.name))
+
+    def ranked_parts(
+        self, texts: Sequence[str], vectors: Sequence[object], among: Collection[CapabilityId]
+    ) -> list[tuple[int, list[Score]]]:
+        return [(0, self.ranked(texts[0], vectors[0], among))]
 
 
 def decision_on(
@@ -100,52 +100,48 @@ def named(decision: Decision) -> tuple[str, str, list[str], list[str]]:
     )
 
 
-class ByText:
+class ByText(Given):
     """A scorer with given scores for each part of a message, some of which it takes."""
 
     def __init__(
         self, scores: Mapping[str, Mapping[str, float]], promising: Sequence[int] | None
     ) -> None:
-        self._scores = scores
+        self._of_text = scores
         self._promising = promising
-        self.parts: list[int] = []
 
-    def promising(self, vectors: Sequence[object]) -> list[int]:
-        return list(range(len(vectors)) if self._promising is None else self._promising)
-
-    def ranked(
-        self, text: str, message: object, among: Collection[CapabilityId], parts: int = 1
-    ) -> list[Score]:
-        del message
-        self.parts.append(parts)
-        return Given(self._scores[text]).ranked(text, NOTHING, among)
+    def ranked_parts(
+        self, texts: Sequence[str], vectors: Sequence[object], among: Collection[CapabilityId]
+    ) -> list[tuple[int, list[Score]]]:
+        chosen = range(len(texts)) if self._promising is None else self._promising
+        return [
+            (at, Given(self._of_text[texts[at]]).ranked(texts[at], vectors[at], among))
+            for at in chosen
+        ]
 
 
 def decision_by_parts(
     scores: Mapping[str, Mapping[str, float]], promising: Sequence[int] | None = None
-) -> tuple[Decision, list[int]]:
+) -> Decision:
     specs = [spec("chat"), spec("pods")]
-    by_text = ByText(scores, promising)
-    compared = Comparison(by_text, CatalogWords(Phrases(specs), Siblings(specs)))
+    compared = Comparison(ByText(scores, promising), CatalogWords(Phrases(specs), Siblings(specs)))
     ends, *others = scores
     message = Passages(ends, tuple(others))
     known = Circumstances(eligible(specs, "", ()))
-    decision = decided(message, [NOTHING for _ in scores], compared, PROFILE, known)
-    return decision, by_text.parts
+    return decided(message, [NOTHING for _ in scores], compared, PROFILE, known)
 
 
 def test_the_part_of_a_long_message_in_which_a_capability_stands_out_most_decides() -> None:
     scores = {"the ends": {"chat": 0.4}, "one": {"pods": 0.9}, "two": {"chat": 0.8}}
 
-    got, parts = decision_by_parts(scores)
+    got = decision_by_parts(scores)
 
-    assert (named(got), got.part, parts) == (("activate", "pods", [], []), 1, [3, 3, 3])
+    assert (named(got), got.part) == (("activate", "pods", [], []), 1)
 
 
 def test_of_two_parts_that_say_the_same_the_first_decides() -> None:
     scores = {"the ends": {"chat": 0.9, "pods": 0.1}, "one": {"chat": 0.2, "pods": 0.9}}
 
-    got, _ = decision_by_parts(scores)
+    got = decision_by_parts(scores)
 
     assert (got.top, got.part) == ((Score(id_of("chat"), 0.9), Score(id_of("pods"), 0.1)), 0)
 
@@ -153,9 +149,9 @@ def test_of_two_parts_that_say_the_same_the_first_decides() -> None:
 def test_only_parts_that_the_scorer_finds_promising_are_ranked() -> None:
     scores = {"the ends": {"chat": 0.6}, "one": {"pods": 0.9}, "two": {"chat": 0.8}}
 
-    got, parts = decision_by_parts(scores, promising=[0, 2])
+    got = decision_by_parts(scores, promising=[0, 2])
 
-    assert (got.top[0], parts) == (Score(id_of("chat"), 0.8), [3, 3])
+    assert (got.top[0], got.part) == (Score(id_of("chat"), 0.8), 2)
 
 
 def test_the_published_rule_compares_the_ends_of_a_long_message_alone() -> None:

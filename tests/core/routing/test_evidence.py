@@ -174,16 +174,21 @@ def test_the_ends_and_the_parts_nearest_to_a_trigger_may_decide(
 ) -> None:
     monkeypatch.setattr(evidence, "MOST_EXACT", most_exact)
     index = EvidenceIndex([GIT, MAIL], BACKGROUND)
+    vectors = [axis(0 if part == "+" else 4) for part in parts]
 
-    got = index.promising([axis(0 if part == "+" else 4) for part in parts])
+    got = index.found_in_parts(["git"] * len(parts), vectors)
 
-    assert got == expected
+    assert [at for at, _ in got] == expected
+    for at, found in got:
+        alone = index.found("git", vectors[at], len(parts))
+        assert np.allclose(found.capabilities, alone.capabilities, atol=1e-6)
+        assert np.allclose(found.none, alone.none, atol=1e-6)
 
 
 def test_parts_are_chosen_in_a_catalogue_without_phrases() -> None:
-    got = EvidenceIndex([], BACKGROUND).promising([axis(4)] * 9)
+    got = EvidenceIndex([], BACKGROUND).found_in_parts(["x"] * 9, [axis(4)] * 9)
 
-    assert got == [0, 1, 2, 3, 4]
+    assert [at for at, _ in got] == [0, 1, 2, 3, 4]
 
 
 def test_what_is_not_among_those_asked_for_takes_no_share() -> None:

@@ -126,10 +126,8 @@ def ranked_best(
     """Return the part of a message in which a capability stands out most, and its scores."""
     eligible = known.eligible
     among = eligible.ranked_ids if profile.scorer == WHOLE_RULES else eligible.ids
-    parts = message.each
     part, best = 0, list[Score]()
-    for at in compared.scorer.promising(vectors):
-        ranked = compared.scorer.ranked(parts[at], vectors[at], among, len(parts))
+    for at, ranked in compared.scorer.ranked_parts(message.each, vectors, among):
         # Of two equal ones the first counts, which is the ends of the message.
         if not best or (ranked and ranked[0].score > best[0].score):
             part, best = at, ranked

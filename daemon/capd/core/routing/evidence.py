@@ -30,7 +30,7 @@ decisions are the same (tests/core/routing/test_evidence.py).
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from capd.core.lexical import Bm25, Coverage, Ngrams, words
 from capd.core.routing.manner import SIGNS, signs
@@ -239,20 +239,20 @@ class _Rows:
         """Return the cosine of each row with each vector; in eight bits if there are many rows."""
         import numpy as np  # noqa: PLC0415 - as above
 
+        if not vectors:
+            return []
         if not self.is_coarse:
             return [self._rows @ vector for vector in vectors]
-        found = [np.empty(self.count, np.float32) for _ in vectors]
+        stacked = np.stack(vectors, axis=1)
+        products = np.empty((self.count, len(vectors)), np.float32)
         # One array for all parts, which stays in a core's own cache. A new array for each part may
         # be fetched from the system each time, which takes four times as long as the comparison.
         widened = np.empty((min(_BLOCK, self.count), self._coarse.shape[1]), np.float32)
         for part in self.parts():
             rows = self._coarse[part]
             np.copyto(widened[: len(rows)], rows)
-            for vector, products in zip(vectors, found, strict=True):
-                np.matmul(widened[: len(rows)], vector, out=products[part])
-        for products in found:
-            np.multiply(products, self._factors, out=products)
-        return found
+            np.matmul(widened[: len(rows)], stacked, out=products[part])
+        return [products[:, at] * self._factors for at in range(len(vectors))]
 
 
 def _blocks(groups: "Sequence[Vectors]") -> "Iterator[Vectors]":
@@ -279,6 +279,19 @@ class _Scales:
     triggers: "tuple[Vectors, Vectors]"
     phrases: "tuple[Vectors, Vectors]"
     description: "tuple[Vectors, Vectors]"
+
+
+class _Products(NamedTuple):
+    """The products of a message's vector with a catalog's vectors."""
+
+    cosines: "Vectors"
+    """The cosine with each trigger; in eight bits if there are many triggers."""
+    with_image: "Sequence[Vectors]"
+    """The product of each trigger with the message's image; nothing without a projection."""
+    described: "Vectors"
+    """The cosine with each description."""
+    described_by_image: "Sequence[Vectors]"
+    """The product of each description with the message's image."""
 
 
 class EvidenceIndex:
@@ -406,13 +419,59 @@ class EvidenceIndex:
 
         `message` is the unit vector of `text`.
         """
+        images = self._images([message])
+        cosines, *with_image = self._rows.cosines([message, *images])
+        described, *described_by_image = self._descriptions.cosines([message, *images])
+        compared = _Products(cosines, with_image, described, described_by_image)
+        return self._found(text, message, parts, compared)
+
+    def found_in_parts(
+        self, texts: Sequence[str], vectors: "Sequence[Vectors]"
+    ) -> list[tuple[int, MessageEvidence]]:
+        """Return the evidence for the parts of a message that are worth ranking.
+
+        `vectors` are the unit vectors of `texts`, which are all parts of a message. The result has
+        the index of each part with its evidence: of the first part, and of those that are nearest
+        to any trigger.
+        """
+        most = MOST_PARTS_OF_LARGE if self._rows.is_coarse else MOST_PARTS
+        if len(texts) <= most:
+            return [
+                (at, self.found(text, vector, len(texts)))
+                for at, (text, vector) in enumerate(zip(texts, vectors, strict=True))
+            ]
+        cosines = self._rows.cosines(vectors)
+        chosen = _promising(cosines, most)
+        # All at once: to convert the rows of a large catalog takes as long as two comparisons.
+        messages = [vectors[at] for at in chosen]
+        images = self._images(messages)
+        with_images = self._rows.cosines(images)
+        described = self._descriptions.cosines([*messages, *images])
+        found = []
+        for number, at in enumerate(chosen):
+            its = slice(number, number + 1)
+            by_image = described[len(chosen) :][its]
+            compared = _Products(cosines[at], with_images[its], described[number], by_image)
+            found.append((at, self._found(texts[at], vectors[at], len(texts), compared)))
+        return found
+
+    def _images(self, messages: "Sequence[Vectors]") -> "list[Vectors]":
+        if self._projection is None:
+            return []
+        return [self._projection.images(message) for message in messages]
+
+    def _found(
+        self, text: str, message: "Vectors", parts: int, compared: "_Products"
+    ) -> MessageEvidence:
         import numpy as np  # noqa: PLC0415 - as above
 
         terms = words(text)
         bm25 = self.lexicon.bm25.scores(terms)
-        image = [self._projection.images(message)] if self._projection is not None else []
-        cosines, *with_image = self._cosines([message, *image], bm25)
-        described, *described_by_image = self._descriptions.cosines([message, *image])
+        cosines, with_image, described, described_by_image = compared
+        if self._rows.is_coarse:
+            self._compare_again(message, cosines, bm25)
+            for image, products in zip(self._images([message]), with_image, strict=True):
+                self._compare_again(image, products, bm25)
         triggers, triggers_z, best, phrases, phrases_z = self._compared(
             cosines, self._scales, self._neutral
         )
@@ -506,31 +565,6 @@ class EvidenceIndex:
             ],
         )
 
-    def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
-        """Return the indices of the parts of a message that are worth ranking.
-
-        `vectors` are the unit vectors of all parts. The first part is among them, with those that
-        are nearest to any trigger.
-        """
-        most = MOST_PARTS_OF_LARGE if self._rows.is_coarse else MOST_PARTS
-        if len(vectors) <= most:
-            return list(range(len(vectors)))
-        nearest = [float(cosines.max(initial=-1)) for cosines in self._rows.cosines(vectors)]
-        others = sorted(range(1, len(vectors)), key=lambda at: -nearest[at])
-        return [0, *sorted(others[: most - 1])]
-
-    def _cosines(self, vectors: "Sequence[Vectors]", bm25: "Vectors") -> "list[Vectors]":
-        """Return the cosine of each trigger with each vector.
-
-        It is computed in eight bits if there are many triggers, and exactly for the nearest
-        capabilities.
-        """
-        found = self._rows.cosines(vectors)
-        if self._rows.is_coarse:
-            for vector, cosines in zip(vectors, found, strict=True):
-                self._compare_again(vector, cosines, bm25)
-        return found
-
     def _compare_again(self, vector: "Vectors", cosines: "Vectors", bm25: "Vectors") -> None:
         """Replace the approximate cosines for the nearest capabilities' triggers by exact ones."""
         import numpy as np  # noqa: PLC0415 - as above
@@ -551,6 +585,16 @@ class EvidenceIndex:
 
     def _pooled(self, values: "Vectors", sharpness: float) -> "Vectors":
         return _pooled(values, sharpness, self._starts, self._counts)
+
+
+def _promising(cosines: "Sequence[Vectors]", most: int) -> list[int]:
+    """Return the indices of the first part of a message and of those nearest to any trigger.
+
+    `cosines` are those of each part with each trigger.
+    """
+    nearest = [float(each.max(initial=-1)) for each in cosines]
+    others = sorted(range(1, len(cosines)), key=lambda at: -nearest[at])
+    return [0, *sorted(others[: most - 1])]
 
 
 def _message_evidence(
@@ -651,14 +695,6 @@ class Evidence:
         self._last: tuple[Collection[CapabilityId] | None, Indexes] = None, np.zeros(0, np.intp)
         self._none_weights = np.array([weights[name] for name in for_none])
 
-    def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
-        """Return the indices of the parts of a message that are worth ranking.
-
-        `vectors` are the unit vectors of all parts. The part with the best score decides on the
-        message.
-        """
-        return self._index.promising(vectors)
-
     def ranked(
         self, text: str, message: "Vectors", among: Collection[CapabilityId], parts: int = 1
     ) -> list[Score]:
@@ -667,12 +703,33 @@ class Evidence:
         `message` is the unit vector of `text`, which is one of `parts` parts of a message. The
         catalog counts as having only the capabilities in `among`, and "none".
         """
-        import numpy as np  # noqa: PLC0415 - as above
-
         rows = self._rows_of(among)
         if not len(rows):
             return []
-        found = self._index.found(text, message, parts).among(rows)
+        return self._scores(self._index.found(text, message, parts), message, rows)
+
+    def ranked_parts(
+        self, texts: Sequence[str], vectors: "Sequence[Vectors]", among: Collection[CapabilityId]
+    ) -> list[tuple[int, list[Score]]]:
+        """Return the indices of the parts of a message that are worth ranking, with their scores.
+
+        `vectors` are the unit vectors of `texts`, all parts of the message. The scores are those of
+        `ranked`.
+        """
+        rows = self._rows_of(among)
+        if not len(rows):
+            return []
+        return [
+            (at, self._scores(found, vectors[at], rows))
+            for at, found in self._index.found_in_parts(texts, vectors)
+        ]
+
+    def _scores(
+        self, evidence: MessageEvidence, message: "Vectors", rows: "Indexes"
+    ) -> list[Score]:
+        import numpy as np  # noqa: PLC0415 - as above
+
+        found = evidence.among(rows)
         none = found.none @ self._none_weights + message @ self._meaning
         logits = np.append(found.capabilities @ self._weights, none)
         raised = np.exp(logits - logits.max())

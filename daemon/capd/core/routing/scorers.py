@@ -29,20 +29,20 @@ class UnknownScorerError(CapdError):
 class Scorer(Protocol):
     """Ranks the capabilities of a catalog for a message."""
 
-    def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
-        """Return the indices of the parts of a message that are worth ranking.
+    def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
+        """Return the scores of the capabilities in `among` for a short message, best first.
 
-        `vectors` are the unit vectors of all parts. The part with the best score decides on the
-        message.
+        `message` is the unit vector of `text`.
         """
         ...
 
-    def ranked(
-        self, text: str, message: "Vectors", among: Collection[CapabilityId], parts: int = 1
-    ) -> list[Score]:
-        """Return the scores of the capabilities in `among`, best first.
+    def ranked_parts(
+        self, texts: Sequence[str], vectors: "Sequence[Vectors]", among: Collection[CapabilityId]
+    ) -> list[tuple[int, list[Score]]]:
+        """Return the indices of the parts of a message that are worth ranking, with their scores.
 
-        `message` is the unit vector of `text`, which is one of `parts` parts of a message.
+        `vectors` are the unit vectors of `texts`, all parts of the message. The part with the best
+        score decides on the message.
         """
         ...
 
@@ -54,18 +54,17 @@ class TriggerMean:
         self._candidates = candidates
         self._top_k = top_k
 
-    def promising(self, vectors: "Sequence[Vectors]") -> list[int]:
-        """Return the index of the first part: the published rule knows no passages."""
-        del vectors
-        return [0]
-
-    def ranked(
-        self, text: str, message: "Vectors", among: Collection[CapabilityId], parts: int = 1
-    ) -> list[Score]:
+    def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
         """Return the mean of the `top_k` best cosines of each capability; ignore the others."""
-        del text, parts
+        del text
         wanted = [candidate for candidate in self._candidates if candidate.id in among]
         return scores(message, wanted, self._top_k)
+
+    def ranked_parts(
+        self, texts: Sequence[str], vectors: "Sequence[Vectors]", among: Collection[CapabilityId]
+    ) -> list[tuple[int, list[Score]]]:
+        """Return the scores of the first part: the published rule knows no passages."""
+        return [(0, self.ranked(texts[0], vectors[0], among))]
 
 
 def texts_of(capability: CapabilitySpec) -> tuple[str, ...]:
