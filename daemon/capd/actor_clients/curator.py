@@ -53,7 +53,10 @@ class CuratorClient(ActorClient):
     async def open_session(
         self, request: messages.OpenSession, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.SessionOpened | messages.CuratorRefused:
-        """Give a client's connection to its session. The hello was read and accepted before."""
+        """Open or resume the session for a client's connection.
+
+        The client's hello (the first line on the connection) was accepted before.
+        """
         return await self._ask(request, _SESSION_OPENED, timeout)
 
     async def end_bridge(
@@ -65,19 +68,19 @@ class CuratorClient(ActorClient):
     async def take_turn(
         self, request: messages.TakeTurn, *, timeout: float
     ) -> messages.TurnTaken | messages.CuratorRefused:
-        """Send a user's message to a session."""
+        """Send a user's message to a session; return the decision and the changes."""
         return await self._ask(request, _TURN_TAKEN, timeout)
 
     async def take_hook_turn(
         self, request: messages.TakeHookTurn, *, timeout: float
     ) -> messages.TurnTaken | messages.CuratorRefused:
-        """Send a user's message to the session that a prompt hook belongs to."""
+        """Send a user's message to the session that a prompt hook is for; return the changes."""
         return await self._ask(request, _TURN_TAKEN, timeout)
 
     async def enable(
         self, session: SessionKey, name: str, *, timeout: float
     ) -> messages.CapabilityAnswered | messages.CuratorRefused:
-        """Switch a capability on in a session; routing does not learn from it, unlike `switch`."""
+        """Switch a capability on in a session. Unlike `switch`, this teaches routing nothing."""
         return await self._ask(
             messages.EnableCapability(session, name), _CAPABILITY_ANSWERED, timeout
         )
@@ -85,7 +88,7 @@ class CuratorClient(ActorClient):
     async def disable(
         self, session: SessionKey, name: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.CapabilityAnswered | messages.CuratorRefused:
-        """Switch a capability off in a session; routing does not learn from it, unlike `switch`."""
+        """Switch a capability off in a session. Unlike `switch`, this teaches routing nothing."""
         return await self._ask(
             messages.DisableCapability(session, name), _CAPABILITY_ANSWERED, timeout
         )
@@ -93,14 +96,14 @@ class CuratorClient(ActorClient):
     async def switch(
         self, session: SessionKey, name: str, *, is_on: bool, timeout: float
     ) -> messages.CapabilityAnswered | messages.CuratorRefused:
-        """Switch a capability on or off for a person; routing learns from it."""
+        """Switch a capability on or off in a session, as a person chose; routing learns from it."""
         request = messages.SwitchCapability(session, name, is_on)
         return await self._ask(request, _CAPABILITY_ANSWERED, timeout)
 
     async def switch_routing(
         self, session: SessionKey, *, is_on: bool, timeout: float = ANSWER_TIMEOUT
     ) -> messages.CapabilityAnswered | messages.CuratorRefused:
-        """Switch automatic activation by the session's messages on or off."""
+        """Set whether the session's messages may switch capabilities on automatically."""
         return await self._ask(
             messages.SwitchRouting(session, is_on), _CAPABILITY_ANSWERED, timeout
         )
@@ -124,7 +127,10 @@ class CuratorClient(ActorClient):
     async def reach(
         self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ReachDescribed | messages.CuratorRefused:
-        """Return a session's policy, the names of its known secrets, and its domain."""
+        """Return a session's policy, the names of the secrets that it has, and its domain.
+
+        A domain, such as `work`, limits which capabilities a session may use.
+        """
         return await self._ask(messages.DescribeReach(session), _REACH_DESCRIBED, timeout)
 
     async def drain(self, within: float, *, is_for_good: bool, timeout: float) -> int:
@@ -139,7 +145,7 @@ class CuratorClient(ActorClient):
         return reply.cut
 
     async def tokens(self, within: float, *, timeout: float) -> messages.TokensDescribed:
-        """Return the tokens of every session; wait up to `within` seconds for missing counts."""
+        """Return each session's token counts; wait up to `within` seconds for missing counts."""
         return await self._ask(messages.DescribeTokens(within), _TOKENS_DESCRIBED, timeout)
 
     async def memories(
@@ -169,17 +175,20 @@ class CuratorClient(ActorClient):
     async def approve(
         self, request: messages.AnswerApproval, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ApprovalAnswered | messages.CuratorRefused:
-        """Answer a call that waits for approval."""
+        """Send a person's answer to a call that waits for approval."""
         return await self._ask(request, _APPROVAL_ANSWERED, timeout)
 
     async def forget_approvals(
         self, name: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ApprovalsForgotten:
-        """Withdraw permanent approvals: a person is asked again about these tools."""
+        """Withdraw the permanent approval of a tool (`server:tool`), or of all tools of a server.
+
+        A person is asked again before these tools are called.
+        """
         return await self._ask(messages.ForgetApprovals(name), _APPROVALS_FORGOTTEN, timeout)
 
     async def sample(
         self, request: messages.SampleText, *, timeout: float
     ) -> messages.TextSampled | messages.CuratorRefused:
-        """Ask the model of a session's client a question."""
+        """Ask the model of a session's client a question; return its answer or a refusal."""
         return await self._ask(request, _TEXT_SAMPLED, timeout)

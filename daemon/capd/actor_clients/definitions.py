@@ -33,7 +33,10 @@ class DefinitionsClient(ActorClient):
     async def screen(
         self, tools: dict[ServerIdentity, list[ToolName]], *, timeout: float = ANSWER_TIMEOUT
     ) -> dict[ServerIdentity, list[ToolName]]:
-        """Return which of `tools`, the tools of saved lists by server, are withheld."""
+        """Return which of `tools` are withheld, by server.
+
+        `tools` has the names from saved tool lists, also by server.
+        """
         return (await self._ask(messages.ScreenTools(tools), _TOOLS_SCREENED, timeout)).withheld
 
     async def look_up(

@@ -25,7 +25,10 @@ class EmbedderClient(ActorClient):
     async def embed(
         self, texts: list[str], *, timeout: float, space: messages.VectorSpace = "plain"
     ) -> messages.TextsEmbedded | messages.EmbedderRefused:
-        """Return one vector for each text: rows of little-endian float32, in one bytes object."""
+        """Return one vector for each text: rows of little-endian float32, in one bytes object.
+
+        Only vectors of the same `space` can be compared: routing uses `routing`, searches `plain`.
+        """
         return await self._ask(messages.EmbedTexts(texts, space), _TEXTS_EMBEDDED, timeout)
 
     async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
@@ -33,8 +36,8 @@ class EmbedderClient(ActorClient):
         return await self._ask(messages.DescribeEmbedder(), _EMBEDDER_DESCRIBED, timeout)
 
     async def keep(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
-        """Count as a use of the model, so that it stays loaded; return its state.
+        """Keep a loaded model loaded, by counting this call as a use; return the model's state.
 
-        This loads nothing.
+        A model that is not loaded is not loaded by this.
         """
         return await self._ask(messages.KeepModel(), _EMBEDDER_DESCRIBED, timeout)

@@ -31,7 +31,7 @@ class FinderClient(ActorClient):
     async def find_tools(
         self, request: messages.FindTools, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ToolsFound | messages.FinderRefused:
-        """Rank tools for a query, or return those that `select:a,b` names."""
+        """Rank tools for a query; for the query `select:a,b`, return the tools `a` and `b`."""
         return await self._ask(request, _TOOLS_FOUND, timeout)
 
     async def find_skills(
@@ -44,7 +44,10 @@ class FinderClient(ActorClient):
     async def index_servers(
         self, session: SessionKey, project: str = "", *, timeout: float
     ) -> list[messages.ServerIndexed]:
-        """Ask each server of the catalog once for its tools, with the environment of `session`."""
+        """Start each server of the catalog once and ask for its tools; return each server's result.
+
+        The servers get the environment values and secrets of `session`.
+        """
         reply = await self._ask(messages.IndexServers(session, project), _SERVERS_INDEXED, timeout)
         return reply.servers
 
@@ -91,7 +94,7 @@ class FinderClient(ActorClient):
     async def granted(
         self, request: messages.ListGranted, *, timeout: float = ANSWER_TIMEOUT
     ) -> list[messages.Granted]:
-        """Return the tools that each of these capabilities would bring to a session."""
+        """Return the tools that each capability in `request` would bring to a session."""
         return (await self._ask(request, _GRANTED_LISTED, timeout)).capabilities
 
     async def capabilities(

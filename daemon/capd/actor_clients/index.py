@@ -26,7 +26,7 @@ class IndexClient(ActorClient):
     async def write(
         self, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.IndexWritten | messages.IndexRefused:
-        """Write capability-index.yaml, if something has changed."""
+        """Write the file capability-index.yaml, if its contents would change."""
         return await self._ask(messages.WriteIndex(), _INDEX_WRITTEN, timeout)
 
     async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.IndexDescribed:

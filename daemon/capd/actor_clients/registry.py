@@ -89,7 +89,7 @@ class RegistryClient(ActorClient):
     async def discover(
         self, request: messages.DiscoverCapabilities, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.CapabilitiesFound | messages.RegistryRefused:
-        """Rank capabilities for an intent; activate none."""
+        """Rank capabilities by how well they fit what somebody wants to do; activate none."""
         return await self._ask(request, _CAPABILITIES_FOUND, timeout)
 
     async def tool_snapshots(

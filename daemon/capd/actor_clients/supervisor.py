@@ -96,13 +96,13 @@ class SupervisorClient(ActorClient):
     async def paste_login(
         self, ticket: int, address: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.LoginPasted | messages.LoginFailed:
-        """Pass on the address that the browser was redirected to."""
+        """Finish a login with the address that the person's browser was redirected to."""
         return await self._ask(messages.PasteLogin(ticket, address), _LOGIN_PASTED, timeout)
 
     async def log_out(
         self, request: messages.LogOut, *, timeout: float
     ) -> messages.LoggedOut | messages.LoginFailed:
-        """Delete a login."""
+        """Delete the saved login at a server that is reached by URL."""
         return await self._ask(request, _LOGGED_OUT, timeout)
 
     async def await_login(

@@ -24,7 +24,7 @@ log = structlog.get_logger(actor="sweeper")
 
 
 class Sweeper:
-    """Collects facts about files, asks the core which to remove, and removes them."""
+    """Finds cached files that are no longer needed, as the core decides, and removes them."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Sweeper:
         self._now = now
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sweep a minute after the start, and then daily, until cancelled."""
+        """Remove files a minute after the start, and then daily, until cancelled."""
         task_status.started()
         await trio.sleep(FIRST_AFTER)
         while True:

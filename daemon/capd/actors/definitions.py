@@ -39,7 +39,7 @@ REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 QUARANTINE = "quarantine"
 MOST_SHOWN = 8 << 20
-"""The most characters of differences in one answer. A client reads lines of at most 32 MiB."""
+"""The most characters of all differences in one answer. A client reads lines of at most 32 MiB."""
 _NAMES_LOGGED = 20
 TRY_AGAIN = 2.0
 """Seconds after which a failed save, as on a full disk, is tried again."""
@@ -270,7 +270,11 @@ class Definitions:
     def _change(
         self, of: Baseline, tool: ToolName, change: ToolChange, room: int
     ) -> messages.DefinitionChange:
-        """Return a change as a message; its difference has at most `room` characters."""
+        """Return a changed tool definition as a message.
+
+        The message shows the difference from the trusted definition, unless that has more than
+        `room` characters.
+        """
         trusted = of.known.get(tool)
         before = trusted.text if trusted is not None else b""
         shown = difference(before, change.text, named=f"{of.name}:{tool}") if room > 0 else ""
@@ -324,7 +328,10 @@ class Definitions:
     async def _loaded(
         self, identity: ServerIdentity, server: ServerSpec
     ) -> AsyncIterator[Baseline | None]:
-        """Yield the baseline of a server, locked while the block runs; None if it is unreadable."""
+        """Yield the record of a server's trusted definitions; None if it cannot be read.
+
+        The record is locked while the block runs.
+        """
         async with self._locks[identity]:
             loaded = await self._files.load(identity)
             if loaded.problem:
@@ -352,7 +359,7 @@ class Definitions:
         return problem
 
     async def _save_again(self, identity: ServerIdentity) -> bool:
-        """Save a baseline again whose last save failed; return whether that worked."""
+        """Try again to save a server's record of trusted definitions; return whether it worked."""
         async with self._locks[identity]:
             if identity not in self._unsaved:
                 return True

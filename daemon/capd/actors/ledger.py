@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Ledger:
-    """The ledger's mailbox: receives notes and questions, returns rows."""
+    """The ledger's mailbox: records events, and answers questions about past ones."""
 
     def __init__(self, bus: Bus, journal: Journal, database: Database | None) -> None:
         """Create it. Without a `database` nothing is recorded."""

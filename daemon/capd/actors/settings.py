@@ -38,7 +38,7 @@ log = structlog.get_logger(actor="settings")
 
 
 class SettingsWatcher:
-    """The settings' mailbox: receives requests, returns settings."""
+    """The settings actor: reads settings files when they change, and answers requests."""
 
     def __init__(self, bus: Bus, settings: LiveSettings, *, is_watching: bool = True) -> None:
         """Create it. With `is_watching`, the files are read again whenever one of them changes."""
@@ -115,18 +115,21 @@ class SettingsWatcher:
                 await trio.sleep(TRY_AGAIN)
 
     async def _wait_ready(self, scope: trio.CancelScope) -> None:
-        """Wait until another project is added; then cancel `scope`, so that it is watched too."""
+        """Wait until another project is added, then cancel `scope`.
+
+        `scope` watches files. The caller begins to watch again, with the new project.
+        """
         await self._settings.project_added.wait()
         scope.cancel()
 
     async def _until_still(self) -> None:
-        """Read files that may be half written again, until they no longer change."""
+        """Read files that may be half written again and again, until they no longer change."""
         while self._settings.wait:
             await trio.sleep(self._settings.wait)
             await self._reload()
 
     async def _cancel_later(self, scope: trio.CancelScope) -> None:
-        """Wait, then cancel `scope`, in which files are watched, so that watching begins again.
+        """Wait, then cancel `scope`, which watches files; the caller begins to watch again.
 
         When watching began, a folder did not answer and so could not be watched.
         """
@@ -147,7 +150,7 @@ class SettingsWatcher:
         return found
 
     async def _add_project(self, found: dict[Path, frozenset[str] | None], folder: Path) -> None:
-        """Watch a project's folder, if it exists and answers."""
+        """Add a project's folder to the watched ones in `found`, if it exists and answers."""
         with suppress(NoAnswerError):
             if await self._settings.reads.of(str(folder), folder.is_dir):
                 found[folder] = found.get(folder, frozenset()) or frozenset({FILE_NAME})

@@ -23,7 +23,7 @@ log = structlog.get_logger(actor="secrets")
 
 
 class SecretPreloader:
-    """Keeps the stored secrets of the daemon up to date."""
+    """Reads stored secrets into the daemon's memory before anybody waits for them."""
 
     def __init__(self, bus: Bus, stored: Stored) -> None:
         self._bus = bus

@@ -36,7 +36,7 @@ def compiled(pattern: str) -> Match:
 
 
 class _Parts:
-    """A pattern that contains no glob but `*`, as the texts between the stars."""
+    """A pattern whose only special characters are `*`, as the texts between the stars."""
 
     __slots__ = ("_first", "_inner", "_last", "_least")
 
@@ -65,10 +65,10 @@ class _Parts:
 
 
 class GlobSet:
-    """Several patterns, matched together: a text takes two operations for each character.
+    """Several glob patterns, matched together: a text takes two operations for each character.
 
-    Bit `n` of a state means that element `n` is the next to match; the elements are those of all
-    patterns, one pattern after another.
+    Bit `n` of a state means that element `n` is the next to match. An element matches one
+    character; the elements are those of all patterns, one pattern after another.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:

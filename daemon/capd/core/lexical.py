@@ -100,10 +100,11 @@ def stem(word: str) -> str:
 
 
 class _Postings:
-    """Which documents contain a term, and with what weight: numbers in arrays, sorted by term.
+    """Which documents contain a term, and with what weight.
 
-    A term is kept as 64 bits of its hash, and found by bisection. Objects of Python would take 20
-    times the memory: 60 MB for the n-grams of ten thousand capabilities.
+    The numbers are in arrays, sorted by term. A term is kept as 64 bits of its hash, and found by
+    bisection. Python objects would take 20 times the memory: 60 MB for the n-grams of ten thousand
+    capabilities.
     """
 
     def __init__(self, documents: Iterable[list[int]]) -> None:

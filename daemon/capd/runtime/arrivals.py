@@ -34,7 +34,7 @@ class Arrival:
 
 
 class Arrivals(Protocol):
-    """Delivers the requests to one actor, and sends its answers."""
+    """Delivers the requests to one actor, and sends its answers: a socket or a socket pair."""
 
     @property
     def actor(self) -> ActorName:
@@ -47,21 +47,21 @@ class Arrivals(Protocol):
         ...
 
     def drain(self) -> Iterator[Arrival]:
-        """Yield the requests that have arrived but were not taken by the actor."""
+        """Yield the requests that have arrived and that the actor has not taken."""
         ...
 
     async def answer(self, arrival: Arrival, body: bytes) -> None:
-        """Send the answer."""
+        """Send `body`, the actor's encoded answer to a request."""
         ...
 
     def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
-        """Answer on behalf of an actor that gave no answer; never waits."""
+        """Answer a request with a failure, for an actor that gave no answer; never waits."""
         ...
 
     def stop(self, arrival: Arrival) -> None:
-        """Answer that the actor has ended without handling this request."""
+        """Answer a request by saying that the actor has ended without handling it."""
         ...
 
     def count(self, event: str, envelope: Envelope) -> None:
-        """Count a request that got no reply from its actor."""
+        """Count a request that got no reply from its actor, by the log event `event`."""
         ...

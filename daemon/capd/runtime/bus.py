@@ -67,7 +67,7 @@ class AskFailedError(ActorUnavailableError):
 
 @dataclass(eq=False, slots=True)
 class _Question:
-    """One caller of `ask` that waits for its reply."""
+    """A call of `ask` that waits for its reply."""
 
     answered: trio.Event = field(default_factory=trio.Event)
     body: bytes | None = None
@@ -75,7 +75,7 @@ class _Question:
 
 
 class Peer:
-    """Sends requests to one actor, and matches its answers by message id."""
+    """Sends requests to one actor, and gives each caller the answer to its own."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Peer:
         reply_codec: MsgpackCodec[R],
         timeout: float,
     ) -> R:
-        """Send `request` and return the answer to it.
+        """Send `request` to the actor and return the answer.
 
         Raises:
             AskTimeoutError, AskLostError, PeerUnreachableError, AskFailedError: as `Bus.ask`.

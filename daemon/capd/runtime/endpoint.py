@@ -29,7 +29,10 @@ _HELD_LIMIT = 1000
 
 
 class ActorEndpoint:
-    """Receives and answers at one address, for one reader at a time."""
+    """Receives the requests to one actor, and sends its answers.
+
+    One reader at a time may take them.
+    """
 
     def __init__(
         self, context: Context, actor: ActorName, address: Address, counts: Counter[str]
@@ -58,7 +61,7 @@ class ActorEndpoint:
                 await self._put.send(arrival)
 
     def drain(self) -> Iterator[Arrival]:
-        """Yield the requests that have arrived but were not taken by the actor."""
+        """Yield the requests that have arrived and that the actor has not taken."""
         while True:
             try:
                 yield self.requests.receive_nowait()
@@ -66,7 +69,10 @@ class ActorEndpoint:
                 return
 
     async def answer(self, arrival: Arrival, body: bytes) -> None:
-        """Send the answer. If the socket is full, wait at most as long as the sender waits."""
+        """Send `body`, the actor's encoded answer to a request.
+
+        If the socket is full, wait at most as long as the sender waits.
+        """
         frames = self._frames(arrival, body)
         wait = arrival.expires_at - trio.current_time()
         if wait <= 0:
@@ -82,7 +88,10 @@ class ActorEndpoint:
         await trio.lowlevel.checkpoint()
 
     def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
-        """Answer on behalf of an actor that gave no answer; never waits, even if cancelled."""
+        """Answer a request with a failure, for an actor that gave no answer.
+
+        This never waits, even if cancelled.
+        """
         body = BODIES.encode(Failure(code=code, message=message))
         try:
             self._socket.send_nowait(self._frames(arrival, body))
@@ -90,7 +99,7 @@ class ActorEndpoint:
             self.count("undeliverable_answer", arrival.envelope)
 
     def stop(self, arrival: Arrival) -> None:
-        """Answer that the actor has ended without handling this request."""
+        """Answer a request by saying that the actor has ended without handling it."""
         self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
 
     def count(self, event: str, envelope: Envelope) -> None:

@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 class ChannelOverError(CapdError):
-    """The channel cannot be used: the other process has ended, or wrote an invalid frame."""
+    """The channel cannot be used: the other process has ended, or wrote something invalid."""
 
 
 class FrameTooLargeError(CapdError):
@@ -57,7 +57,10 @@ FRAMES: MsgpackCodec[Frame] = MsgpackCodec(Frame)
 
 
 class FrameChannel:
-    """Sends and receives whole frames over one stream; call `write` in a task of its own."""
+    """Sends and receives messages over one stream, each as a frame with its length.
+
+    `write` has to run in a task of its own.
+    """
 
     def __init__(self, stream: trio.abc.Stream, most_bytes: int = MOST_FRAME_BYTES) -> None:
         self._stream = stream
@@ -143,7 +146,7 @@ class _Question:
 
 
 class FrameClient:
-    """The daemon's end: sends requests, and matches the replies to them."""
+    """The daemon's end of the socket pair: sends requests, and matches the replies to them."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._channel = FrameChannel(stream)
@@ -166,9 +169,10 @@ class FrameClient:
                 await self._channel.aclose()
 
     async def ask(self, request: msgspec.Struct, deadline: float) -> msgspec.Raw:
-        """Return the body of the reply; the caller has to limit the wait itself.
+        """Send a request to the process and return the body of its reply.
 
-        `deadline` tells the other process for how many seconds the caller waits.
+        `deadline` tells the other process for how many seconds the caller waits. The caller has to
+        limit the wait itself.
 
         Raises:
             ChannelOverError: the other process ended; it may have carried the request out.
@@ -208,7 +212,10 @@ class FrameClient:
 
 
 class FrameEndpoint:
-    """The other process's end, for its only actor: receives requests, and sends answers."""
+    """The process's end of the socket pair: receives the requests to its only actor.
+
+    It also sends the actor's answers.
+    """
 
     def __init__(self, actor: ActorName, stream: trio.abc.Stream) -> None:
         self.actor = actor
@@ -256,11 +263,11 @@ class FrameEndpoint:
         yield from ()
 
     async def answer(self, arrival: Arrival, body: bytes) -> None:
-        """Queue an answer."""
+        """Queue `body`, the actor's encoded answer to a request."""
         await self._channel.send(Frame(arrival.envelope.id, 0.0, msgspec.Raw(body)))
 
     def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
-        """Answer on behalf of an actor that gave no answer.
+        """Answer a request with a failure, for an actor that gave no answer.
 
         The answer is lost if the daemon does not read.
         """
@@ -271,7 +278,7 @@ class FrameEndpoint:
             self.count("undeliverable_answer", arrival.envelope)
 
     def stop(self, arrival: Arrival) -> None:
-        """Answer that the actor has ended without handling this request."""
+        """Answer a request by saying that the actor has ended without handling it."""
         self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
 
     def count(self, event: str, envelope: Envelope) -> None:

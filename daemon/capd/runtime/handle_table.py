@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 class HandleTable(Generic[K, V]):
-    """A table of objects that one actor fills and another reads."""
+    """A table of objects that one actor fills and another reads, by the ids in messages."""
 
     def __init__(self) -> None:
         self._things: dict[K, V] = {}

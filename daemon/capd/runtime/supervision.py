@@ -47,7 +47,10 @@ class Child:
 
 
 class _Ready:
-    """The `task_status` of a child. Unlike trio's, it can be used again after a restart."""
+    """What a supervised task gets as `task_status`.
+
+    Unlike trio's own, it can be used again after a restart.
+    """
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -61,7 +64,7 @@ class _Ready:
 
 
 class _Post:
-    """Runs one child and restarts it; lives as long as the supervision, through all restarts."""
+    """Runs one supervised task and restarts it, as long as the supervision lasts."""
 
     def __init__(self, child: Child, intensity: RestartIntensity) -> None:
         self.child = child
@@ -73,7 +76,10 @@ class _Post:
         self._log = log.bind(child=child.name)
 
     async def keep(self, give_up: Callable[[str], None]) -> None:
-        """Run the child, again after each crash, until it is stopped or crashes too often."""
+        """Run the task, again after each crash, until it is stopped or crashes too often.
+
+        In the last case `give_up` is called with the task's name.
+        """
         try:
             while not await self._run_once():
                 if not self._intensity.record(trio.current_time()):
@@ -85,7 +91,7 @@ class _Post:
             self._finished.set()
 
     async def stop(self, timeout: float) -> None:
-        """Cancel the child, and wait up to `timeout` seconds until it has ended."""
+        """Cancel the task, and wait up to `timeout` seconds until it has ended."""
         self._is_stopping = True
         self._scope.cancel()
         with trio.move_on_after(timeout, shield=True):
@@ -94,7 +100,7 @@ class _Post:
             self._log.error("child_overran_stop", timeout=timeout)
 
     async def _run_once(self) -> bool:
-        """Run the child once; return whether it has ended for good."""
+        """Run the task once; return whether it has ended for good."""
         if self._is_stopping:
             return True
         # Shielded, so that only `stop` ends a child: a cancellation from outside would end all of

@@ -41,14 +41,14 @@ class NoSuchPeerError(CapdError):
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    """One sleeping task, with the state of the socket that it waits for."""
+    """A sleeping task, and the state of the socket for which it waits."""
 
     flag: int
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 class TrioSocket:
-    """Sends and receives multipart messages. The creator must close it."""
+    """Sends and receives multipart messages in trio. Whoever creates it must close it."""
 
     def __init__(
         self,

@@ -184,7 +184,7 @@ class ActionMethods:
 
 
 def _with_hint(reply: T | supervisor.LoginFailed, hint: str) -> T | supervisor.LoginFailed:
-    """Return `reply`; if it is a refusal, with the hint added to its text."""
+    """Return `reply`; if it is a refusal, append the hint to its text."""
     if isinstance(reply, supervisor.LoginFailed) and hint:
         return supervisor.LoginFailed(f"{reply.message} ({hint})")
     return reply

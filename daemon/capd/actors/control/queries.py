@@ -30,7 +30,8 @@ FIND_TIMEOUT = 2.0
 CLEAR_CAPABILITY = 0.65
 """The score from which routing switches a capability on."""
 MOST_OF_BEST = 3
-"""How many tools of the best capability a search adds to its result, if that clearly fits."""
+"""How many tools of the best capability a search adds to its result, if that capability clearly
+fits the query."""
 MOST_RANKED = 20
 """How many tools are ranked together with capabilities and skills, even if fewer are requested."""
 INDEX_TIMEOUT = 2.0

@@ -136,7 +136,7 @@ def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> l
 
 
 def _key(session: str, at: float) -> tuple[str, float]:
-    """Return the key by which a decision in memory is recognised as a row of the ledger."""
+    """Return the key by which a decision in memory is found to be the same as one in the ledger."""
     return session, round(at, 3)
 
 

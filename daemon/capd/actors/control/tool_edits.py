@@ -19,7 +19,7 @@ UNKNOWN = "no known tool is named {name!r}{near}: capd index asks servers that n
 
 FINDER_FOLLOWS_WITHIN = 5.0
 LOOK_AGAIN = 0.05
-"""Seconds."""
+"""Seconds between two checks whether the finder has followed a change of the catalog."""
 
 
 async def edits_in_force(actors: Actors) -> list[dict[str, Any]]:
@@ -56,7 +56,10 @@ class ToolEditMethods:
             await trio.sleep(LOOK_AGAIN)
 
     async def _described(self, name: str) -> tuple[dict[str, Any], bool]:
-        """Return a tool's document, and whether finder and registry have the same edit of it."""
+        """Return the document about a tool.
+
+        The second value says whether finder and registry have the same edit of the tool.
+        """
         looked_up = await self._actors.finder.look_up(finder.LookUpTool(name))
         hit = looked_up.hit
         if hit is None or hit.via is None or hit.spec is None:

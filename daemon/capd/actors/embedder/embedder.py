@@ -31,7 +31,7 @@ MOST_TEXTS = 64
 """The most texts in one request. They take less than a second: the model gets at most 1,024 tokens
 at a time, for example 16 texts with 64 tokens each."""
 MOST_PARTS = 1 + MOST_PASSAGES
-"""A request of at most so many texts may be for the parts of one message."""
+"""A request of at most so many texts may be for one message and its parts."""
 MOST_KEPT = 2 * MOST_PARTS
 """The most cached vectors, by the hash of their texts. The parts of a message are compared with the
 catalog, and with the scorer `trigger_mean` one of them a moment later with the tools. The scorer
@@ -52,7 +52,10 @@ class Model(Protocol):
     """A loaded embedding model."""
 
     def embed(self, texts: Sequence[str], *, is_changed: bool = False) -> Vectors:
-        """Return one unit vector for each text; `is_changed`: in the space `routing`. Blocks."""
+        """Return one unit vector for each text. This blocks.
+
+        With `is_changed`, the vectors are of the space `routing`, otherwise of the space `plain`.
+        """
         ...
 
 
@@ -193,7 +196,7 @@ class Embedder:
 
 
 async def _reply(incoming: IncomingRequest[messages.Request], reply: messages.Reply) -> None:
-    """Answer a request, unless its mailbox has closed.
+    """Answer a request, unless the socket that it came through has closed.
 
     A request is taken in one step and answered in another. Between the two the daemon may be
     killed, or the process may end, and then nobody waits for an answer.

@@ -43,7 +43,7 @@ log = structlog.get_logger(actor="embedder_process")
 
 
 class EmbedderProcess:
-    """A child of the supervision tree that runs the process."""
+    """Runs the embedder's process as a task of the daemon, and starts it again when it crashes."""
 
     def __init__(self, bus: Bus, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self._bus = bus

@@ -76,11 +76,10 @@ def capability_tools(
     known: KnownTools,
     tokens: Mapping[WireName, int] | None,
 ) -> list[CapabilityTools]:
-    """Return each capability with its tools.
+    """Return each of `capabilities` with its tools.
 
-    Of two with the same name, the first tap's is returned.
-
-    `tokens` are the tokens of each tool; None leaves the counts out.
+    Of two capabilities with the same name, only the first tap's is returned. `tokens` are the token
+    counts of all tools; None leaves the counts out.
     """
     winners: dict[CapabilityName, CapabilitySpec] = {}
     for each in capabilities:

@@ -76,7 +76,7 @@ class ToolSet:
         ]
 
     def unseen_tools(self) -> set[WireName]:
-        """Return the tools that are known only from their tap, never from their server."""
+        """Return the tools that are known only from their tap, because their server never ran."""
         sources = self.known.sources.items()
         return {wire for wire, source in sources if source.identity in self.unseen}
 
@@ -92,7 +92,7 @@ class ToolSet:
     def locked(
         self, asked: str, request: FindTools | LookUpTool, policy: Policy
     ) -> dict[ServerName, tuple[str, ...]]:
-        """Return the servers named in `asked` that lack values for keys, each with these keys.
+        """Return the servers named in `asked` that lack secrets, each with the secrets' names.
 
         Only servers whose tools are unknown are included.
         """

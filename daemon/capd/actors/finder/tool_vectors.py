@@ -96,7 +96,10 @@ class ToolVectors:
             self._need.set()
 
     def wanted(self, index: ToolIndex) -> None:
-        """Set the index whose vectors are computed in the background, once `use` was called."""
+        """Set the tools whose missing vectors are computed in the background.
+
+        The computing begins once `use` was called.
+        """
         self._index = index
         if index.tools and self.is_in_use:
             self._need.set()
@@ -201,7 +204,7 @@ class ToolVectors:
         log.info("tool_vectors_ready", tools=len(wanted), embedded=len(missing))
 
     async def _give(self, index: ToolIndex, wanted: list[str]) -> None:
-        """Give `index` the vectors of the texts `wanted`, so that it compares by meaning."""
+        """Give `index` the vectors of the texts `wanted`, with which it compares meanings."""
         stacked = partial(self._stacked, wanted)
         if len(wanted) > self._most_compared and is_installed():
             path = self._cache_file.with_suffix(".graph")

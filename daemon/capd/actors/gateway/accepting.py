@@ -11,7 +11,7 @@ PAUSE = 0.1
 async def next_connection(
     listener: Listener[trio.SocketStream], log: FilteringBoundLogger
 ) -> trio.SocketStream:
-    """Return the next connection; log each attempt that fails, and try again after a pause."""
+    """Return the next connection. Log each attempt that fails, and try again after a pause."""
     while True:
         try:
             return await listener.accept()

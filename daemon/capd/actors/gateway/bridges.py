@@ -176,7 +176,10 @@ class BridgeGateway:
         return None
 
     async def _keep_runner(self, bridge: OpenBridge, stream: trio.SocketStream) -> bool:
-        """Keep the connection of a bridge's runner for a server; return whether it is kept."""
+        """Store the connection of a bridge's runner until a server needs it.
+
+        Return whether it was stored. A runner is the process that starts servers on the far side.
+        """
         assert self._runners is not None
         await send_frame(stream, frames.Welcome(SOCKET_PROTOCOL, self._daemon))
         if bridge.scope.cancel_called:
@@ -192,7 +195,7 @@ class BridgeGateway:
         hello: frames.Hello,
         reader: FrameReader,
     ) -> bool:
-        """Open the session of a hello; return whether the curator owns the stream now."""
+        """Open the session that a hello asks for; return whether the curator took the stream."""
         connection = next(self._ids)
         taken = Connection(SocketSink(stream), reader, trio.Event(), is_far=True)
         self._connections.put(connection, taken)

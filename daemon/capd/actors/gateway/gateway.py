@@ -126,7 +126,7 @@ class Gateway:
                 await trio.aclose_forcefully(stream)
 
     async def _let_in(self, stream: trio.SocketStream, peer: Peer, place: WaitingPlace) -> bool:
-        """Serve one accepted connection; return whether the curator owns the stream now."""
+        """Serve one accepted connection; return whether the curator took its stream."""
         reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
         hello = await read_hello(reader)
         if isinstance(hello, frames.Hello) and hello.credential:
@@ -151,7 +151,7 @@ class Gateway:
     async def _open_session(
         self, stream: trio.SocketStream, reader: FrameReader, hello: frames.Hello, peer: Peer
     ) -> bool:
-        """Open the session of a hello; return whether the curator owns the stream now."""
+        """Open the session that a hello asks for; return whether the curator took the stream."""
         connection = next(self._ids)
         taken = Connection(SocketSink(stream), reader, trio.Event(), peer.is_excepted)
         self._connections.put(connection, taken)

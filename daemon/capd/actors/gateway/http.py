@@ -80,7 +80,10 @@ def listener_on(port: int) -> trio.SocketListener:
 
 
 class _Visit:
-    """One connection. capd checks its process with the first request, and its token with each."""
+    """One HTTP connection, and whether its process and its token were checked.
+
+    capd checks the process with the connection's first request, and the token with each.
+    """
 
     def __init__(
         self, gateway: "HttpGateway", stream: trio.SocketStream, place: WaitingPlace

@@ -70,12 +70,15 @@ class Learning:
                     self._changed()
 
     def known(self, project: str) -> Learnt:
-        """Return the score offsets for a message in a project; none if learning is off there."""
+        """Return how much routing adds to the score of each capability in a project.
+
+        It adds nothing if learning is off there.
+        """
         return self._history.learnt if self._is_on(project) else NOTHING
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """The capabilities that something has been learnt about, as `tap/name`."""
+        """The capabilities that routing has learnt something about, as `tap/name`."""
         return frozenset(label.capability for label in self._history.labels)
 
     def reply(

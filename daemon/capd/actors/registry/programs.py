@@ -38,7 +38,7 @@ class Programs:
         return self._found
 
     def look(self) -> None:
-        """Start a search soon."""
+        """Have missing programs searched for soon, in the background."""
         self._is_wanted.set()
 
     async def follow(self) -> None:

@@ -297,7 +297,7 @@ class ProjectCatalogs:
         scope.cancel()
 
     async def _cancel_later(self, scope: trio.CancelScope) -> None:
-        """Wait, then cancel `scope`, in which files are watched, so that the files are read again.
+        """Wait, then cancel `scope`, which watches files; the caller then reads all files again.
 
         Files that could not be read cannot be watched either, so no event would announce a change.
         """

@@ -82,7 +82,7 @@ log = structlog.get_logger(actor="registry")
 
 
 class Registry:
-    """The registry's mailbox: receives messages, returns decisions."""
+    """The registry's mailbox: receives users' messages, returns routing decisions."""
 
     def __init__(
         self,
@@ -287,14 +287,14 @@ class Registry:
         return catalog, vectors or self._vectors
 
     async def _follow_use(self) -> None:
-        """Record which capabilities sessions switch on and use, whoever switched them on."""
+        """Note which capabilities sessions switch on and use, until cancelled."""
         async with self._bus.subscribe(USED, "session.capability_used") as news:
             async for used in news:
                 self._use.note(f"session {used.session}", used.capability)
                 self._use.note(f"project {used.project}", used.capability)
 
     def _preferred(self) -> frozenset[str]:
-        """Return the capabilities that were used before, according to priors and labels."""
+        """Return the capabilities that sessions used before, or that routing has learnt about."""
         return frozenset(map(str, self._use.everywhere())) | self._learning.capabilities
 
     async def _follow_files(self) -> None:
@@ -314,9 +314,10 @@ class Registry:
         return messages.SkillText(messages.SkillEntry(prompt, skill), text)
 
     def _wanted(self, decision: Decision, project: str) -> messages.CapabilityResolved | None:
-        """Return the capability that a decision switches on, so that the curator need not ask.
+        """Return the capability that a decision switches on; None if it switches none on.
 
-        The result is None if the decision switches none on, or if the catalog no longer has it.
+        The curator gets it with the decision, so it need not ask for it. The result is None, too,
+        if the catalog no longer has the capability.
         """
         if decision.id is None or decision.outcome != "activate":
             return None
@@ -460,9 +461,10 @@ class Registry:
     async def _favoured(
         self, request: messages.RouteMessage, capabilities: Collection[CapabilitySpec]
     ) -> dict[str, Collection[CapabilityId]]:
-        """Return the capabilities that each active prior makes more likely.
+        """Return, for each active prior, the capabilities that it makes more likely.
 
-        `capabilities` are those with patterns for a project's files.
+        A prior is a rule such as that capabilities used before are more likely. `capabilities` are
+        those with patterns for a project's files.
         """
         favoured: dict[str, Collection[CapabilityId]] = {}
         names = self._names_priors(request.project)

@@ -74,14 +74,17 @@ class Resolved:
 
 @dataclass(slots=True, eq=False)
 class _Start:
-    """A start of a capability that is in progress."""
+    """The start of a capability that is in progress, with what cancels it."""
 
     id: CapabilityId
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 class Activation:
-    """Changes what is on in one session, one transaction at a time."""
+    """Switches capabilities, tools and servers on and off in one session.
+
+    The changes are made one at a time.
+    """
 
     def __init__(
         self, context: SessionContext, denials: Denials, on_step: Callable[[Step], None]
@@ -125,9 +128,9 @@ class Activation:
         If it is on already, mark it as used. A refusal or a failed start is an `Outcome` with
         `is_ok=False` and the reason as its text.
 
-        `on_progress` receives lines about dependency scripts. `by` says who asked: `model`,
-        `person`, `turn`, `skill` or `profile`. `known` is the registry's recent answer for this
-        name. The registry is asked again if policy, trust or the account have changed since.
+        `on_progress` receives lines about the progress of dependency scripts. `by` says who asked:
+        `model`, `person`, `turn`, `skill` or `profile`. `known` is the registry's recent answer for
+        this name. The registry is asked again if policy, trust or the account have changed since.
         """
         try:
             if known is not None and known.changes == self.changes:
@@ -154,11 +157,14 @@ class Activation:
 
     @property
     def pinned(self) -> list[tuple[ServerLease, tuple[str, ...]]]:
-        """The servers with pinned tools, and the patterns that pin them, for a new sub-agent."""
+        """The servers with pinned tools, each with the patterns of its pins.
+
+        A new sub-agent gets the same pins.
+        """
         return self._state.pinned
 
     def _end(self, start: _Start, by: str) -> None:
-        """Remove a start that was committed, or that failed. A second call does nothing."""
+        """Forget a start that has been committed or has failed. A second call does nothing."""
         if start in self._starts:
             self._starts.remove(start)
             self.turns_waiting -= by == "turn"
@@ -188,7 +194,7 @@ class Activation:
             return Outcome(text, step.added, step.removed)
 
     async def _answer_not_active(self, name: str) -> Outcome:
-        """Return the answer for a name that nothing active has; an unknown name is an error."""
+        """Return the answer for a name that means nothing active; an unknown name is an error."""
         # `SERVER__TOOL` names a tool, which the catalog of capabilities does not contain.
         if "__" not in name:
             try:
@@ -225,10 +231,10 @@ class Activation:
     async def _release_unheld(
         self, step: Step
     ) -> tuple[list[ServerName], list[tuple[ServerName, str]]]:
-        """Release the servers that a step left without a holder.
+        """Release the servers that nothing in this session needs after a step.
 
-        Return those servers that no session uses now, and each other server with the sessions that
-        still use it.
+        Return the names of those that no session uses any more, and each other server with the
+        sessions that still use it.
         """
         stopped, kept = [], []
         for held in step.unheld:
@@ -241,9 +247,10 @@ class Activation:
         return stopped, kept
 
     async def step(self, decide: Callable[[], Step], *, by: str = "turn") -> Step:
-        """Call `decide` while no transaction runs, carry out its step, and return the step.
+        """Call `decide` while no other change runs, apply the step that it returns, and return it.
 
-        `by` says who asked for the single tools that the step switches on.
+        A step is a change of what is switched on. `by` says who asked for the single tools that it
+        switches on.
         """
         async with self._transaction:
             step = decide()
@@ -255,7 +262,7 @@ class Activation:
             return step
 
     def instructions_of(self, capability: CapabilityId) -> list[tuple[str, str]]:
-        """Return the names and `instructions` of an active capability's servers that sent any."""
+        """Return name and `instructions` of each server of an active capability that sent some."""
         activation = next(
             (each for each in self._state.active.activations if each.id == capability), None
         )
@@ -310,7 +317,7 @@ class Activation:
         self._on_step(step)
 
     async def leave_instances(self, *, are_all: bool = False) -> None:
-        """Release the servers that get secrets or logins, after the session's account changed.
+        """Release the servers that use secrets or logins, after the session's account has changed.
 
         With `are_all`, release the other servers too, because their sandbox changes. A server with
         a call in progress is released at the end of that call. The next use starts a released
@@ -337,7 +344,7 @@ class Activation:
                 await self.leases.release(held)
 
     async def instance(self, server: ServerIdentity) -> Instance:
-        """Return the instance of a leased server. If it has died, start it again.
+        """Return the running instance of a server that the session leases; start a dead one again.
 
         Raises:
             NotSentError: the server could not be started.
@@ -384,7 +391,7 @@ class Activation:
                 await self._apply(step)
 
     async def _active(self, name: str) -> CapabilityId | None:
-        """Return the id of the active capability that `name` means; None if it means none.
+        """Return the id of the active capability called `name`; None if no active one is meant.
 
         The name is resolved in the whole catalog. Otherwise the meaning of an ambiguous name would
         depend on what is on.
@@ -503,7 +510,10 @@ class Activation:
         return Outcome(self._with_instructions(text, capability.id), step.added, step.removed)
 
     def _withholds_tools(self, held: ServerLease) -> bool:
-        """Tell whether tools of a leased server may be withheld; True if the server has died."""
+        """Tell whether a leased server has tools that are withheld, or has died.
+
+        A tool is withheld if its definition is not trusted.
+        """
         running = self.leases.running(held.identity)
         return running is None or running.server_connection.withholds_tools
 
@@ -568,10 +578,10 @@ class Activation:
 
     @asynccontextmanager
     async def _started(self, lease: ServerLease) -> AsyncIterator[supervisor.ServerReady]:
-        """Install the dependencies of a server that was not running yet, and start it.
+        """Install the dependencies of a server that was not running yet, start it, and yield it.
 
-        The block under `async with` is the commit. Nothing else in the session changes while it
-        runs.
+        The block under `async with` applies the start. Nothing else in the session changes while
+        the block runs.
 
         Raises:
             NotActivatedError: the server could not be started, or may not be used any longer.

@@ -48,7 +48,7 @@ class _Waiting:
 
 
 class ApprovalService:
-    """The open questions of all sessions, and the permanent approvals."""
+    """The questions of all sessions that wait for a person, and the permanent approvals."""
 
     def __init__(
         self, bus: Bus, environments: SessionEnvironments, store: ApprovalStore | None = None
@@ -118,8 +118,8 @@ class ApprovalService:
     def answer(self, number: int, answer: Answer) -> list[int]:
         """Take a person's answer to question `number`; return the numbers that it answers.
 
-        `session` and `always` also answer open questions about the same tool. The list is empty if
-        the question is not open.
+        The answers `session` and `always` also answer open questions about the same tool. The list
+        is empty if the question is not open.
         """
         answered = sorted(self.approvals.answer(number, answer))
         for each in answered:
@@ -129,7 +129,7 @@ class ApprovalService:
         return answered
 
     def forget(self, name: str) -> list[str]:
-        """Withdraw the permanent approvals of this name; return the tools."""
+        """Withdraw the permanent approvals of `server:tool`, or of a server; return the tools."""
         forgotten = self.approvals.forget(name)
         if forgotten:
             self._saver.changed(_KEY)

@@ -61,7 +61,10 @@ class SessionApprovals:
         self._service = context.services.approvals
 
     def rule(self, listed: ActiveTool) -> AskRule | None:
-        """Return the rule that requires approval for a call of this tool; None if none does."""
+        """Return the rule of the policy that requires approval for a call of this tool.
+
+        None if no rule does.
+        """
         policy, shown = self._context.state.policy, listed.shown
         if not policy.asks:
             return None

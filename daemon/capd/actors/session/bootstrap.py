@@ -29,7 +29,7 @@ def this_day() -> date:
 
 
 class Bootstrapping:
-    """Delivers the bootstrap files of one session."""
+    """Gives one session's model the project's bootstrap files, which the settings name."""
 
     __slots__ = ("_place", "_reads", "_rules", "_today")
 
@@ -55,7 +55,7 @@ class Bootstrapping:
         return self._rules().is_on and bool(self._place.project)
 
     async def words(self) -> str:
-        """Return the text that a prompt hook gives the model with the first message."""
+        """Return the text of the bootstrap files that a hook gives the model."""
         if not self.is_on:
             return ""
         found = await self._found()

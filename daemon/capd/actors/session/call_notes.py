@@ -21,7 +21,7 @@ from capd_protos.types import CapabilityId, ServerName
 
 @dataclass(slots=True)
 class CallRecord:
-    """One call of an active tool, from its request to its note for the ledger."""
+    """One call of an active tool, from the request to the record of it in the ledger."""
 
     request: Request
     shown: ShownTool
@@ -33,7 +33,7 @@ class CallRecord:
 
 
 class CallNotes:
-    """Writes a note for the ledger about each call of one session."""
+    """Writes a record in the ledger about each call of one session."""
 
     def __init__(self, journal: Journal, place: SessionPlace, active: ActiveSet) -> None:
         self._journal = journal
@@ -47,7 +47,7 @@ class CallNotes:
         result: Result | None,
         error: Exception | None,
     ) -> str:
-        """Note a call that has ended, with or without an error; return its outcome.
+        """Record in the ledger that a call has ended, with or without an error; return its outcome.
 
         `granting` are the capabilities that grant the tool.
         """
@@ -58,12 +58,12 @@ class CallNotes:
         return outcome
 
     def not_sent(self, grant: Grant, server: ServerName, error: CallFailedError) -> None:
-        """Note a call that was refused or failed before it could be sent."""
+        """Record a call that was refused or failed before it could be sent."""
         granting = self._active.granting(grant)
         self._note(grant, server, granting, error.outcome)
 
     def script_ended(self, outcome: str, seconds: float, calls: Sequence[PastCall]) -> None:
-        """Note a script that has ended, with its calls by tool and outcome."""
+        """Record a script that has ended, with its calls by tool and outcome."""
         self._journal.note(
             ScriptNote(
                 time.time(), self._place.key, outcome, round(seconds * 1000, 3), summed(calls)

@@ -103,10 +103,10 @@ class ToolRoute:
     def leave(
         self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
     ) -> bool:
-        """End this call's use of its server; return whether the caller must call `release`.
+        """Stop using the server for this call; return whether the caller must call `release`.
 
-        The call's outcome is noted as well. With `has_ended=False` nothing is noted, because the
-        call goes on through `relay`, which notes its outcome.
+        The call's outcome is recorded as well. With `has_ended=False` nothing is recorded, because
+        the call goes on through `relay`, which records its outcome.
         """
         if has_ended:
             self._calls.end(self._call, result, error)
@@ -141,12 +141,12 @@ class SessionCalls:
 
     @property
     def leases(self) -> SessionLeases:
-        """The servers that the session leases."""
+        """The leases of the session on servers."""
         return self._parts.activation.leases
 
     @property
     def results(self) -> SessionResults | NoResults:
-        """The session's long results."""
+        """The part that shortens and stores the session's long results."""
         return self._parts.results
 
     @cached_property
@@ -164,12 +164,15 @@ class SessionCalls:
             await self._parts.index.load()
 
     async def wait_ready(self) -> None:
-        """Wait for the index again if the client info has changed the policy."""
+        """Wait for the index if the policy has changed because of the client info."""
         if self._parts.index.loaded_for != self._view.policy:
             await self.start()
 
     def instructions(self) -> str:
-        """Return the instructions for the model, and note them as sent; empty in `pass-through`."""
+        """Return the instructions for the model, and record that they were sent.
+
+        They are empty in the mode `pass-through`.
+        """
         if self._view.plan.mode == "pass-through":
             return ""
         is_fixed, index = self._state.surface.is_fixed, self._parts.index.map()
@@ -198,7 +201,7 @@ class SessionCalls:
             self._decide_surface(client)
 
     def _decide_surface(self, client: ClientFacts) -> None:
-        """Decide again how the session appears to its client, now that the client info is known."""
+        """Decide again which tools the session lists, now that the client info is known."""
         # The default client info stands for a client that sent none; its name is not a client's.
         info = members_or_none(client.info) if client.info != ClientFacts().info else {}
         self._view.decide(
@@ -276,9 +279,9 @@ class SessionCalls:
         return await self._parts.requests.unsubscribe(uri)
 
     async def watch_task(self, task: str) -> bytes | None:
-        """Listen for changes of a task; return its state, None if its server announces no changes.
+        """Listen for changes of a task; return its state as JSON.
 
-        Raises: as `answer`.
+        None if its server announces no changes. Raises: as `answer`.
         """
         return await self._parts.requests.watch_task(task)
 
@@ -292,17 +295,17 @@ class SessionCalls:
             await self._parts.requests.renew()
 
     async def follow_level(self) -> None:
-        """Set the client's log level at every server."""
+        """Set the log level that the client wants at every server of the session."""
         await self._parts.requests.follow_level()
 
     # Requests
 
     async def turn(self, text: str) -> bytes:
-        """Take a turn that arrived on the session's own connection."""
+        """Handle a user's message from the session's own connection; return the answer."""
         return await self._turns().take_own(text)
 
     async def relay(self, request: Request) -> Result:
-        """Return the result of a request; the result of capd's own tool also carries notices.
+        """Answer a request, and append notices for the model to the results of capd's own tools.
 
         Raises: as `answer`.
         """
@@ -402,9 +405,9 @@ class SessionCalls:
         return ""
 
     def direct_route(self, request: Request) -> DirectRoute | None:
-        """Return the route of a tool call that `relay` would pass on unchanged, without waiting.
+        """Return how to pass a tool call on unchanged, without a task of its own.
 
-        The result is None for every other call; `relay` handles it.
+        The result is None for every call that cannot be passed on like this; `relay` handles it.
         """
         if self._parts.agents.has_any and self._parts.agents.is_agents(request):
             agent = self._parts.agents.open_session(request)
@@ -460,7 +463,9 @@ class SessionCalls:
                 return await self._call_listed(await self._reached(name, by), by, request)
 
     async def call_for_script(self, name: str, request: Request) -> Result:
-        """Return the result of a script's call; shorten it only if it is too large for a script.
+        """Call a tool for a script and return the result.
+
+        The result is shortened only if it is too large for a script.
 
         Raises:
             UnknownNameError, CallFailedError, ServerError: as `answer`.
@@ -480,7 +485,7 @@ class SessionCalls:
         return result if is_small else await self.shorten(call, result)
 
     async def _reached(self, name: str, by: CallOrigin) -> ActiveTool:
-        """Switch on the tool that a call needs, and return it.
+        """Switch on the tool called `name`, unless it is on, and return it.
 
         Raises: as `ToolSearch.reach`, and RefusedError.
         """
@@ -548,11 +553,11 @@ class SessionCalls:
             await self._parts.withheld.refuse(listed.shown.name)
 
     def _check(self, listed: ActiveTool, given: Members, sent: Members) -> None:
-        """Raise if the arguments are a known mistake or do not fit the tool's schema.
+        """Check that a call's arguments are no known mistake and fit the tool's schema.
 
-        `given` are the client's members. `sent` are those for the server, with any edit of the tool
-        applied. Mistakes are found in `sent`; the schema is the one that the client sees, so it is
-        checked against `given`.
+        `given` are the params from the client. `sent` are those for the server, with any edit of
+        the tool applied. Mistakes are looked for in `sent`. The schema is the one that the client
+        sees, so `given` is checked against it.
 
         Raises:
             RefusedError: the arguments are a known mistake, or do not fit.
@@ -566,7 +571,7 @@ class SessionCalls:
             self._checks.check(listed.shown.name, listed.shown.json, arguments)
 
     def end(self, call: CallRecord, result: Result | None, error: Exception | None = None) -> None:
-        """Note the end of a call. A call that worked counts as a use of its tool.
+        """Record the end of a call. A call that worked counts as a use of its tool.
 
         The call has its outcome already, so an error in this method must not change it.
         """
@@ -627,7 +632,7 @@ def _json_name(tool: ToolName) -> msgspec.Raw:
 
 
 def _sent_members(shown: ShownTool, request: Request) -> Members:
-    """Return the members of a call in the form for its server.
+    """Return the params of a call in the form for its server, with any edit of the tool undone.
 
     Raises:
         NotSentError: see `sent_arguments`.

@@ -28,9 +28,9 @@ class HabitStore(Protocol):
 
 
 class HabitSaver:
-    """The observations about all clients, and their saver.
+    """What was observed about all clients. It is saved after each change.
 
-    Without a store they are lost when the daemon ends.
+    Without a store the observations are lost when the daemon ends.
     """
 
     def __init__(self, store: HabitStore | None) -> None:

@@ -32,7 +32,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class ClientSkillReads:
-    """Reads skills of clients, for all sessions."""
+    """Reads the skills in the folders of clients, such as `~/.claude/skills`, for all sessions."""
 
     def __init__(self, folders: SkillFolders | None = None, parser: Parser | None = None) -> None:
         """Create it. Without `folders` there are no skills.
@@ -46,7 +46,7 @@ class ClientSkillReads:
         self._kept: dict[Stamp, SkillNeeds] = {}
 
     async def read_ahead(self, project: str) -> None:
-        """Read the skills in a project, so that no message waits for the parser process."""
+        """Read the skills in a project's folder, so that no message has to wait for that."""
         for skill in islice((await self.known(project)).values(), MOST_READ_AHEAD):
             await self.needs(skill)
 
@@ -64,7 +64,7 @@ class ClientSkillReads:
             return {}
 
     async def needs(self, skill: ClientSkill) -> SkillNeeds:
-        """Return the tools and capabilities that a skill names, or why it cannot be read."""
+        """Return the tools and capabilities that a skill's text names, or why it cannot be read."""
         reader: Reader = self._parser.reading() if self._parser is not None else DIRECT
         try:
             return await self._parses.of(str(skill.file), partial(self._needs, skill, reader))

@@ -35,7 +35,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(slots=True)
 class SkillTools:
-    """The tools that a skill switched on, and the reasons why others were not."""
+    """What a client's skill switched on: its tools, and the reasons why others stayed off."""
 
     skill: str
     names: list[WireName] = field(default_factory=list)
@@ -62,7 +62,7 @@ class ClientSkills:
         """Runs the starts that take longer than an answer may wait."""
 
     async def use(self, name: str) -> Outcome:
-        """Switch on the tools and capabilities that a skill names.
+        """Switch on the tools and capabilities that a client's skill names.
 
         The outcome has the text for the model, and the names of the tools that are new. Both are
         empty if there is no skill called `name`, or if the skill names no tool or capability.
@@ -74,7 +74,10 @@ class ClientSkills:
         return await self._used(skill) if skill is not None else NOTHING
 
     async def use_named(self, message: str) -> Outcome:
-        """Use the skills that a user's message names; return the outcomes of `use` as one."""
+        """Switch on what the skills that a user's message names need.
+
+        Return the outcomes of `use` for all of them as one.
+        """
         if not self._is_able:
             return NOTHING
         known = await self._context.services.client_skills.known(self._context.place.project)
@@ -121,10 +124,11 @@ class ClientSkills:
             done.is_over.set()
 
     async def _bring_tools(self, needs: SkillNeeds, done: SkillTools) -> list[str]:
-        """Switch on the tools that a skill names; return the server parts of unknown names.
+        """Switch on the tools that a skill names.
 
-        A server that has never run has listed no tools, so its tools are unknown. The caller then
-        tries the server's name as the name of a capability.
+        Of the names that no known tool has, return the part that names a server. A server that has
+        never run has listed no tools, so its tools are unknown. The caller then tries the server's
+        name as the name of a capability.
         """
         unknown: list[str] = []
         for name in needs.tools:

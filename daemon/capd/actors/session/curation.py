@@ -42,7 +42,7 @@ class ToolCandidate:
 
     @property
     def key(self) -> tuple[Grant, str]:
-        """The key under which a conversation remembers the card.
+        """The key under which a conversation remembers that its model got the card.
 
         If the tool's definition changes, so does the key.
         """
@@ -51,7 +51,7 @@ class ToolCandidate:
 
 @dataclass(frozen=True, slots=True)
 class CurationResult:
-    """What a turn changed on the list of tools, and the fitting tools that it did not add."""
+    """The tools that a turn added to the list, and the fitting tools that it did not add."""
 
     added: tuple[WireName, ...] = ()
     removed: tuple[WireName, ...] = ()
@@ -83,12 +83,12 @@ class Curation:
     async def ranked(
         self, text: str, decision: Decision, *, is_planned: bool = False
     ) -> list[finder.CuratedTool]:
-        """Return the best tools for a message; none if the text is not the user's own words.
+        """Return the tools that fit a message best; none if the text is not the user's own words.
 
         The tools of a capability that the message switches on are left out, because they come with
-        it. With `is_planned` they are included, because the plan for the turn's budget selects
-        among them. The tools of an active capability are included only if they are not on the
-        model's list.
+        it. With `is_planned` they are included, because the plan for the turn's token budget
+        selects among them. The tools of an active capability are included only if they are not on
+        the model's list.
         """
         compared = before_model(text, is_enabled=self._view.is_curated)
         if isinstance(compared, Decision) or decision.reason == "disabled":
@@ -146,7 +146,7 @@ class Curation:
             return finder.ToolsRanked([], is_known=False)
 
     def candidates(self, hits: Iterable[finder.ToolHit]) -> list[ToolCandidate]:
-        """Return ranked tools with the names that they have in this session."""
+        """Return tools that the finder found as candidates, with their names in this session."""
         found: list[ToolCandidate] = []
         for hit in hits:
             grant = Grant(hit.identity, hit.name)
@@ -155,7 +155,11 @@ class Curation:
         return found
 
     def listed_candidates(self, names: Iterable[WireName]) -> list[ToolCandidate]:
-        """Return active tools as candidates, for a capability that the finder does not know yet."""
+        """Return active tools as candidates.
+
+        This is for a capability that was just switched on, whose tools the finder does not know
+        yet.
+        """
         listed = (self._state.surface.find(name) for name in names)
         return [
             ToolCandidate(each.grant, each.definition, call_card(each.name, each.definition))
@@ -169,7 +173,7 @@ class Curation:
         """Switch on the tools that clearly fit; return them, and those that are only suggested.
 
         One turn adds at most `[curation] new_per_turn` tools to the list. With `is_planned` all of
-        `ranked` are switched on, because the budget has already been applied.
+        `ranked` are switched on, because they were chosen within the turn's token budget.
         """
         if not ranked:
             return CurationResult()
@@ -213,7 +217,7 @@ class Curation:
 
 
 def single(hit: finder.ToolHit) -> SingleTool:
-    """Return a hit as a single tool that can be switched on."""
+    """Return a tool that the finder found in the form in which a session switches it on."""
     assert hit.spec is not None
     assert hit.via is not None
     definition = ToolDefinition(hit.name, hit.definition, hit.edit)

@@ -21,7 +21,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class Drain:
-    """Lets calls finish before the daemon ends, and then closes every connection.
+    """Lets calls in progress end before the daemon ends, and then closes every connection.
 
     The wait has a time limit.
     """

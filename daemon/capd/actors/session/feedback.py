@@ -17,7 +17,7 @@ from capd_protos.types import CapabilityId, Decision, RoutingLabel
 
 
 class SessionFeedback:
-    """Sends the registry labels: what followed the messages of one session."""
+    """Tells the registry what followed the messages of one session, so that routing learns."""
 
     __slots__ = ("_context", "_feedback", "_project")
 

@@ -28,17 +28,17 @@ MOST_HELD = 4
 
 
 class TurnInProgress:
-    """A hook's turn that has begun. It continues even if its hook stops waiting."""
+    """A turn that a prompt hook has sent. It continues even if its hook stops waiting."""
 
     def __init__(self, text: str, turn: str, context: TurnContext) -> None:
-        """Begin a turn. `turn` is the client's id for the prompt."""
+        """Create it for the message `text`. `turn` is the client's id for the prompt."""
         self.prompt = (text, turn)
         self.context = context
         self.taken: messages.TurnTaken | None = None
         self.is_over = trio.Event()
 
     async def run(self, take: Callable[[], Awaitable[messages.TurnTaken]]) -> None:
-        """Take the turn with `take`, and keep its result for the hook."""
+        """Run the turn by calling `take`, and store what it returns for the hook."""
         try:
             self.taken = await take()
         finally:
@@ -47,32 +47,41 @@ class TurnInProgress:
 
 
 class HeldTurns:
-    """One session's turns whose hooks were asked to come again, at most `MOST_HELD`."""
+    """The turns of one session that are held: capd has asked their hooks to ask again later.
+
+    At most `MOST_HELD` turns are held.
+    """
 
     def __init__(self) -> None:
         self._held: list[TurnInProgress] = []
 
     def add(self, turn: TurnInProgress) -> None:
-        """Hold `turn` until its hook comes back; `keep` waits for that."""
+        """Hold `turn` until its hook asks again. `keep` limits how long that may take."""
         turn.context.is_claimed = trio.Event()
         self._held.append(turn)
 
     async def keep(self, turn: TurnInProgress) -> None:
-        """Give up the oldest turns over `MOST_HELD`, and this one if its hook comes too late."""
+        """Wait `RETURN_TIMEOUT` seconds for the hook of a held turn to ask again, then give it up.
+
+        If more than `MOST_HELD` turns are held, give up the oldest ones at once.
+        """
         for oldest in self._held[:-MOST_HELD]:
             self._give_up(oldest)
         await trio.sleep(RETURN_TIMEOUT)
         self._give_up(turn)
 
     def _give_up(self, turn: TurnInProgress) -> None:
-        """Release a turn whose hook did not come back: its text counts as not delivered."""
+        """Give up a held turn whose hook has not asked again: its text counts as not delivered."""
         if turn in self._held:
             self._held.remove(turn)
             turn.context.is_delivered = False
             _release_waiters(turn)
 
     def returned(self, text: str, turn: str) -> TurnInProgress | None:
-        """Return the held turn with this text and id, and stop holding it; None if none is held."""
+        """Return the held turn with this message and id, and stop holding it.
+
+        None if none is held.
+        """
         for held in self._held:
             if held.prompt == (text, turn):
                 self._held.remove(held)

@@ -36,7 +36,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """A user's message, as a hook or a caller with the session's key has sent it."""
+    """A user's message, as a prompt hook or a caller that knows the session's key has sent it."""
 
     text: str
     turn_context: TurnContext
@@ -55,7 +55,10 @@ class _Prompt:
 async def hook_turn(
     session: Session, request: messages.TakeHookTurn, nursery: trio.Nursery
 ) -> messages.TurnTaken:
-    """Take the turn of a prompt hook in `nursery`."""
+    """Run the turn that a prompt hook sends, and return its result before the hook gives up.
+
+    The turn runs in `nursery`, so it can go on afterwards.
+    """
     turn_context = TurnContext(
         is_delivered=not request.has_no_output, is_hook=True, longest=request.longest
     )
@@ -73,7 +76,7 @@ async def hook_turn(
 async def keyed_turn(
     session: Session, request: messages.TakeTurn, nursery: trio.Nursery
 ) -> messages.TurnTaken:
-    """Take the turn of a caller that knows the session's key.
+    """Run the turn of a caller that knows the session's key; return its result.
 
     A caller that sends `patience` (seconds) is treated as a hook, and answered within it.
     """
@@ -100,7 +103,7 @@ async def keyed_turn(
 async def _answer_in_time(
     session: Session, prompt: _Prompt, nursery: trio.Nursery
 ) -> messages.TurnTaken:
-    """Take the turn in `nursery`; return its result, or what is known at the deadline."""
+    """Run a turn in `nursery`; return its result, or what is known of it at the deadline."""
     is_delivered = prompt.turn_context.is_delivered
     held = session.held_turns.returned(prompt.text, prompt.turn) if prompt.is_again else None
     if held is not None:
@@ -123,9 +126,10 @@ async def _answer_in_time(
 def answering(
     session: Session, nursery: trio.Nursery
 ) -> Callable[[str, TurnContext], Awaitable[messages.TurnTaken]]:
-    """Return the function that takes prompts of the session's own connection, and answers in time.
+    """Return the function that handles prompts from the session's own connection.
 
-    The function refers to the session weakly, because the session holds the function.
+    The function answers before the hook gives up. It refers to the session weakly, because the
+    session holds the function.
     """
     owner = weakref.ref(session)
 
@@ -166,7 +170,10 @@ async def _taken_in_time(
 async def _awaited(
     session: Session, turn: TurnInProgress, patient_until: float
 ) -> messages.TurnTaken:
-    """Return the result of a turn, or what is known of it by `patient_until` (trio's clock)."""
+    """Wait for a turn; return its result, or what is known of it by `patient_until`.
+
+    `patient_until` is a time of trio's clock.
+    """
     turn_context = turn.context
     with trio.move_on_at(patient_until - EARLY_ANSWER):
         while not turn.is_over.is_set():

@@ -113,7 +113,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class SessionHost:
-    """The curator's mailbox: finds the session for each message."""
+    """The curator's mailbox: finds the session that a message is for, and answers the message."""
 
     def __init__(
         self,
@@ -321,7 +321,7 @@ class SessionHost:
         return await hook_turn(session, request, self._nursery)
 
     async def _end_bridge(self, bridge: str) -> messages.BridgeEnded:
-        """End the sessions of a bridge at once; none of them can be resumed."""
+        """End the sessions of a bridge at once, so that none of them can be resumed."""
         ended = [each for each in self._sessions.values() if each.session.place.bridge == bridge]
         for opened in ended:
             self._close(opened, "its bridge was revoked", reconnect=False)
@@ -411,7 +411,10 @@ class SessionHost:
         await self._serve(opened, claim, upstream)
 
     async def _serve(self, opened: OpenSession, claim: int, upstream: Upstream) -> None:
-        """Serve a connection until it is over, or until it is idle; an idle one is parked."""
+        """Serve a connection until it is over, or has nothing to do.
+
+        A connection with nothing to do keeps no task; the next bytes from its client start one.
+        """
         self._parking.serve(upstream)
         try:
             # Errors are caught here, not around everything, so that they are logged before
@@ -581,7 +584,10 @@ class SessionHost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ServeAgain:
-    """Calls `serve` for one idle session. A partial would take four times as much memory."""
+    """Serves the connection of one idle session again when it is called.
+
+    A partial would take four times as much memory.
+    """
 
     serve: Callable[[OpenSession, int, Upstream], None]
     opened: OpenSession

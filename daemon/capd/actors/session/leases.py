@@ -56,7 +56,10 @@ log = structlog.get_logger(actor="curator")
 
 
 class SessionLeases:
-    """Acquires, keeps and releases the leases of one session, and asks about its servers."""
+    """The leases of one session on servers: acquires, keeps and releases them.
+
+    It also asks the supervisor and the registry about these servers.
+    """
 
     def __init__(self, context: SessionContext) -> None:
         self.subscribed = ResourceSubscriptions()
@@ -94,7 +97,7 @@ class SessionLeases:
         return instance if is_alive else None
 
     def changed_lists(self) -> list[str]:
-        """Return the lists, except tools, that have changed since the last call of this method."""
+        """Return which lists of servers (`prompts`, `resources`) changed since the last call."""
         before, self._offering = self._offering, {what: [] for what in _FOLLOWED}
         for lease in self._state.servers:
             instance = self._instances.get(lease.instance)
@@ -126,11 +129,14 @@ class SessionLeases:
             await self.release(lease)
 
     def keep(self, lease: ServerLease) -> None:
-        """Keep a server's lease until `leave`, even if its capability is switched off."""
+        """Keep a server's lease for one call, even if its capability is switched off meanwhile.
+
+        `leave` ends this.
+        """
         self._calls[lease.instance] += 1
 
     def leave(self, lease: ServerLease) -> bool:
-        """End a call; return whether the server's lease has to be released now."""
+        """End a call that `keep` began; return whether the server's lease must be released now."""
         self._calls[lease.instance] -= 1
         if self._calls[lease.instance]:
             return False

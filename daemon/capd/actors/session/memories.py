@@ -39,7 +39,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class RepeatedMistakeError(RefusedError):
-    """The arguments of a call repeat a known mistake."""
+    """A call is refused, because its arguments repeat a known mistake."""
 
     def __init__(self, memory: MemorySpec) -> None:
         super().__init__(refusal(memory))
@@ -47,7 +47,7 @@ class RepeatedMistakeError(RefusedError):
 
 
 def counts_of(delivery: MemoryDelivery) -> dict[str, int]:
-    """Return the numbers about a conversation's memories that the list of sessions shows."""
+    """Return the counts of delivered and waiting memories for the list of sessions."""
     return {
         "memories": len(delivery.delivered),
         "memories_left_out": len(delivery.left_out),
@@ -57,7 +57,7 @@ def counts_of(delivery: MemoryDelivery) -> dict[str, int]:
 
 
 class SessionMemories:
-    """The memories of one session, and those due in its current conversation."""
+    """Delivers memories to the model of one session, and knows which of them it has got."""
 
     __slots__ = (
         "__weakref__",
@@ -101,7 +101,7 @@ class SessionMemories:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers about memories that the list of sessions shows."""
+        """The counts of memories that the list of sessions shows."""
         return counts_of(self._delivery)
 
     def on_step(self) -> None:
@@ -132,18 +132,18 @@ class SessionMemories:
         return self._delivery.due(found)
 
     def foreseen(self, tool: Tool) -> str:
-        """Return the note that a tool's description would have if the tool were on."""
+        """Return the text of memories that a tool's description would have if the tool were on."""
         return self._known.of_tool(tool).note
 
     def deliver_only(self, chosen: Sequence[PricedMemory]) -> str:
-        """Deliver `chosen` as one text; leave the other due memories out of this conversation."""
+        """Deliver `chosen` as one text, and none of the other due memories in this conversation."""
         keys = {each.key for each in chosen}
         self._delivery.leave_out([each for each in self._due_now() if each.key not in keys])
         self._due = None
         return self._deliver([each for each in self._due_now() if each.key in keys], MOST_OF_A_TURN)
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
-        """Return the token counts of texts; a text that cannot be counted is missing."""
+        """Return the number of tokens of each text; a text that cannot be counted is missing."""
         return await self._catalog.counted(texts)
 
     def is_due(self, shown: ShownTool) -> bool:
@@ -164,7 +164,10 @@ class SessionMemories:
         return self._behind(result, self._due_now())
 
     def note(self, grant: Grant, name: WireName) -> str:
-        """Return the note for a tool's description. It stays the same while the tool is on."""
+        """Return the text of memories that is added to a tool's description.
+
+        The text stays the same while the tool is on.
+        """
         if grant not in self._notes:
             lease = self._state.lease_on(grant.server) if self._known.all else None
             if lease is None:
@@ -177,9 +180,10 @@ class SessionMemories:
         return self._notes[grant]
 
     def drop_notes(self) -> bool:
-        """Drop notes of memories that no longer exist; return whether there were any.
+        """Forget the texts added to descriptions whose memories no longer exist.
 
-        If the text of a memory has changed, its note keeps the old bytes.
+        Return whether there were any. If only the text of a memory has changed, the description
+        keeps the old one.
         """
         known = {(each.memory.tap, each.memory.name) for each in self._known.all}
         gone = [grant for grant, of in self._noted.items() if not of <= known]
@@ -192,7 +196,8 @@ class SessionMemories:
     def lets_through(self, shown: ShownTool, members: Members) -> bool:
         """Tell whether memories leave both a call and its result unchanged.
 
-        If the result would carry memories, return False without checking the call.
+        If the result would carry memories, return False without checking the call. `members` are
+        the params of the call.
 
         Raises:
             RepeatedMistakeError: the call repeats a mistake.
@@ -204,7 +209,7 @@ class SessionMemories:
         return True
 
     def check(self, shown: ShownTool, members: Members) -> None:
-        """Check that a call does not repeat a known mistake.
+        """Check that a call with the params `members` does not repeat a known mistake.
 
         Raises:
             RepeatedMistakeError: it does; the error's text is the memory's correction.
@@ -224,7 +229,11 @@ class SessionMemories:
         outcome: str,
         error: Exception | None,
     ) -> None:
-        """Note the end of a call: whether a memory helped, and whether the call gives a lesson."""
+        """Note how a call ended: whether a memory helped it, and whether it gives a lesson.
+
+        A lesson is what changed between a call that failed and the next call of the tool that
+        worked.
+        """
         if isinstance(error, RepeatedMistakeError):
             self._refused(error.memory)
         if outcome not in {RESULT, TOOL_ERROR}:
@@ -331,7 +340,7 @@ class SessionMemories:
 
 
 def _known_as(lease: ServerLease, grant: Grant, name: WireName) -> Tool:
-    """Return a tool with the names that memories use: its server's own, before any edit."""
+    """Return a tool with the names that memories use: those that its server gives it."""
     is_new = any(edit.tool == grant.tool and edit.name for edit in lease.spec.edits)
     server = lease.spec.name
     known = original_name(name, server, grant.server, grant.tool, is_new=is_new)
@@ -339,7 +348,10 @@ def _known_as(lease: ServerLease, grant: Grant, name: WireName) -> Tool:
 
 
 class NoMemories:
-    """Stands in for the memories of a session that gets none, such as a bare one (`is_bare`)."""
+    """Stands in for `SessionMemories` in a session without memories, such as a bare one.
+
+    A bare session lists its tools under their servers' own names, and none of capd's tools.
+    """
 
     counts: Mapping[str, int] = {}
 

@@ -45,7 +45,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class OutcomeStore(Protocol):
-    """Saves and loads the effects of memories."""
+    """Saves and loads how often each memory was delivered, refused calls, and helped."""
 
     @property
     def problem(self) -> str:
@@ -127,12 +127,12 @@ class MemoryCatalog:
         self._is_stale.set()
 
     def save_soon(self) -> None:
-        """Have the effects of memories saved soon."""
+        """Have the effects of memories (how often each was delivered, and helped) saved soon."""
         if self._store is not None:
             self._saver.changed("outcomes")
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
-        """Return the token counts of texts; a text that cannot be counted is missing."""
+        """Return the number of tokens of each text; a text that cannot be counted is missing."""
         if self._counts is None:
             return {}
         try:

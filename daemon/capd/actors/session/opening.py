@@ -60,7 +60,7 @@ class _Change:
 
 
 class SessionOpenings:
-    """Opens a new session for a hello, or finds the one to resume."""
+    """Opens new sessions for clients, or finds the ones that they resume."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class SessionOpenings:
         self._on_change = on_change
 
     def run_in(self, nursery: trio.Nursery) -> None:
-        """Start tasks in `nursery`, which must outlive the opening of a session."""
+        """Use `nursery` for tasks that go on after a session was opened."""
         self._nursery = nursery
 
     async def open(
@@ -166,7 +166,7 @@ class SessionOpenings:
         found: finder.ToolsDescribed | None,
         record: SessionRecord | None,
     ) -> OpenSession:
-        """Return a new session with everything that it has when it opens.
+        """Create the session for a request, with everything that it has when it opens.
 
         A saved record that cannot be restored is ignored, because its client could otherwise never
         get a session with this key again. If opening fails half-way, no session is left behind.
@@ -230,7 +230,7 @@ class SessionOpenings:
         found: finder.ToolsDescribed | None,
         record: SessionRecord | None,
     ) -> None:
-        """Set up what a new session starts with: pins, profile, saved or inherited tools."""
+        """Give a new session what it starts with: pins, profile, saved or inherited tools."""
         if found is not None:
             opened.session.initial_tools.pin(found)
         if record is not None:
@@ -276,9 +276,9 @@ class SessionOpenings:
     async def _describe(
         self, view: SessionView, record: SessionRecord | None
     ) -> finder.ToolsDescribed | None:
-        """Return the descriptions of the tools of a session that opens, and note them in its view.
+        """Ask the finder for the tools of a session that opens, and note them in its view.
 
-        None if the finder does not answer.
+        Return the answer; None if the finder does not answer.
         """
         view.decide(Surface(()))
         is_kept = view.keep(record.view if record is not None else None)

@@ -52,7 +52,7 @@ class OwnCalls:
     async def call(
         self, own: OwnTool, request: Request, arguments: msgspec.Raw, call_by_name: CallByName
     ) -> Result:
-        """Return the result of a call of an own tool; raises what `Conversation.relay` raises.
+        """Call one of capd's own tools; return its result, or raise as `Conversation.relay`.
 
         If the arguments are invalid, the answer contains the tool's schema. `call_by_name` carries
         out the call that `tool_call` or `tool_call_readonly` names.

@@ -56,7 +56,7 @@ class PartsOwner(Protocol):
     """The methods of a session that its parts call."""
 
     def on_step(self, step: Step) -> None:
-        """Carry out the consequences of a change of what is on."""
+        """Do what follows from a change of what is on, such as notifying the client."""
         ...
 
     def record_now(self) -> SessionRecord:
@@ -69,7 +69,7 @@ class PartsOwner(Protocol):
 
 
 class SessionParts:
-    """The parts of one session; created by `Session`."""
+    """The parts of one session, each created when it is first needed."""
 
     def __init__(self, context: SessionContext, profile: SessionProfile) -> None:
         self.context = context
@@ -78,7 +78,10 @@ class SessionParts:
         """None before the session is opened by a curator."""
 
     def begin(self, owner: PartsOwner) -> None:
-        """Call the methods of `owner` from now on. The parts keep only a weak reference to it."""
+        """Call the methods of `owner`, the session, from now on.
+
+        Only a weak reference to it is kept.
+        """
         # Parts refer to their session weakly, so that no garbage collection is needed to free it.
         self._owner_ref = ref(owner)
 
@@ -89,12 +92,12 @@ class SessionParts:
         return owner
 
     def is_made(self, part: str) -> bool:
-        """Tell whether a part exists."""
+        """Tell whether the part with this attribute name has been created."""
         return part in vars(self)
 
     @cached_property
     def activation(self) -> Activation:
-        """Switches capabilities on and off."""
+        """The part that switches capabilities on and off."""
         return Activation(self.context, self.denials, weakly(self._owner.on_step))
 
     @cached_property
@@ -109,12 +112,12 @@ class SessionParts:
 
     @cached_property
     def approvals(self) -> SessionApprovals:
-        """Asks a person about calls that need approval."""
+        """The part that asks a person about calls that need approval."""
         return SessionApprovals(self.context)
 
     @cached_property
     def bootstrap(self) -> Bootstrapping:
-        """Delivers the project's bootstrap files."""
+        """The part that gives the model the project's bootstrap files."""
         view = self.context.view
 
         def rules() -> BootstrapRules:
@@ -124,25 +127,25 @@ class SessionParts:
 
     @cached_property
     def client_skills(self) -> ClientSkills:
-        """Finds and uses the client's own skills."""
+        """The part that finds and uses the client's own skills."""
         skills = ClientSkills(self.context, self.activation, self.search)
         skills.nursery = self.hosting.nursery if self.hosting is not None else None
         return skills
 
     @cached_property
     def conversations(self) -> Conversations:
-        """What the model of each conversation has got so far."""
+        """What the model has got so far in each conversation of the client."""
         return Conversations(self.context.view.rules.memory_tokens)
 
     @cached_property
     def denials(self) -> Denials:
-        """The capabilities that policy and profile deny."""
+        """The part that finds out which capabilities policy and profile deny."""
         services = self.context.services
         return Denials(services.finder, services.registry, self.context.view)
 
     @cached_property
     def feedback(self) -> SessionFeedback:
-        """Sends routing the labels that it learns from."""
+        """The part that tells routing what followed a message, so that routing learns."""
         return SessionFeedback(self.context)
 
     @cached_property
@@ -155,7 +158,7 @@ class SessionParts:
 
     @cached_property
     def initial_tools(self) -> InitialTools:
-        """Sets up the tools that are on when the session opens."""
+        """The part that sets up the tools that are on when the session opens."""
         return InitialTools(self.context, weakly(self._activation))
 
     def _activation(self) -> Activation:
@@ -163,7 +166,10 @@ class SessionParts:
 
     @cached_property
     def memories(self) -> SessionMemories | NoMemories:
-        """Delivers memories for what is on."""
+        """The part that delivers memories about what is on.
+
+        In a bare session (`is_bare`) it does nothing.
+        """
         context = self.context
         if context.view.is_bare:
             return NoMemories()
@@ -182,18 +188,18 @@ class SessionParts:
 
     @cached_property
     def notes(self) -> CallNotes:
-        """Writes a note for the ledger about each call."""
+        """The part that records each call in the ledger."""
         context = self.context
         return CallNotes(context.services.journal, context.place, context.state.active)
 
     @cached_property
     def requests(self) -> ServerRequests:
-        """Sends servers the requests that are not tool calls."""
+        """The part that sends servers the requests that are not tool calls."""
         return ServerRequests(self.context, self.activation, self.skills, self.bootstrap)
 
     @cached_property
     def results(self) -> SessionResults | NoResults:
-        """Stores results that are too long, and shortens them."""
+        """The part that stores results that are too long, and shortens them."""
         services = self.context.services
         store = services.results.store
         if self.context.view.is_bare or isinstance(store, NoResultStore):
@@ -204,24 +210,27 @@ class SessionParts:
 
     @cached_property
     def search(self) -> ToolSearch:
-        """Finds tools, and calls them by name."""
+        """The part that finds tools, and calls them by name."""
         return ToolSearch(
             self.context, self.activation, self.notes, self.withheld, self.conversations
         )
 
     @cached_property
     def skills(self) -> Skills | NoSkills:
-        """Lists and uses the skills of taps; none in a bare session (`is_bare`)."""
+        """The part that lists and uses the skills of taps.
+
+        In a bare session (`is_bare`) it has none.
+        """
         return NoSkills() if self.context.view.is_bare else Skills(self.context, self.activation)
 
     @cached_property
     def tokens(self) -> SessionTokenCount:
-        """Notes the texts that cost the session tokens."""
+        """The part that notes the texts that cost the session tokens."""
         return SessionTokenCount(
             self.context.services.tokens, self.context.place, self.context.view
         )
 
     @cached_property
     def withheld(self) -> WithheldTools:
-        """Refuses calls of tools whose definitions are not trusted."""
+        """The part that refuses calls of tools whose definitions are not trusted."""
         return WithheldTools(self.context.services.definitions, self.context.state)

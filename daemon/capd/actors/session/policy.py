@@ -77,7 +77,7 @@ class Denials:
 
 
 def rules_of(view: SessionView) -> list[finder.PolicyTable]:
-    """Return a session's policy in the form that the finder expects."""
+    """Return a session's policy as the tables that requests to the finder contain."""
     return [
         finder.PolicyTable(
             table.place,

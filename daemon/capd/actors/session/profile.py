@@ -44,7 +44,7 @@ class ProfileReads:
 
 
 class ProfileChange(NamedTuple):
-    """Which consequences a change of profile has for a session's servers."""
+    """What a change of profile means for a session's servers."""
 
     has_other_secrets: bool
     has_other_sandbox: bool
@@ -92,7 +92,7 @@ class SessionProfile:
         self._variable = variable
 
     def copied(self) -> "SessionProfile":
-        """Return the profile for a sub-agent of this session, with the same choice."""
+        """Return a copy with the same choice, for the session of a sub-agent."""
         copied = SessionProfile(
             self._reads,
             self._environments,
@@ -155,7 +155,7 @@ class SessionProfile:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the profile's secrets; empty for none."""
+        """The name under which the profile's secrets are stored; empty for none."""
         return self.choice.profile.secrets if self.choice.profile is not None else ""
 
     @property

@@ -32,7 +32,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class RecentUses:
-    """How often each tool was used in the last day, as the ledger answered last."""
+    """How often each tool was used in the last day, as the ledger last answered."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

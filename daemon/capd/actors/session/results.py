@@ -120,7 +120,7 @@ class SessionResults:
     async def passed(
         self, result: Result, shown: ShownTool, server: str, client: ClientFacts
     ) -> Result:
-        """Return a server's result in the form for the client, shortened if it is too long."""
+        """Return a server's result as the client gets it: shortened if it is too long."""
         # `_reader` may add `result_read` to the list of tools, so it is called only when needed.
         reader = None if self.is_unchanged(result, shown, server) else self._reader()
         if reader is None:
@@ -167,6 +167,8 @@ class SessionResults:
         self, result: Result, wanted: "CompactionOptions", definition: bytes
     ) -> "Compacted | None":
         """Return a shortened result; None if it is short enough or cannot be shortened.
+
+        `wanted` has the limits, and `definition` is the tool's definition as JSON.
 
         Raises:
             OSError, NotKeptError: the result cannot be stored.
@@ -329,14 +331,14 @@ class NoResults:
 
 
 def _checking(wanted: "CompactionOptions", definition: bytes) -> "CompactionOptions":
-    """Return `wanted` with the check of the tool's output schema added."""
+    """Return `wanted` with a check that the short result fits the tool's output schema."""
     from capd.adapters.output_schemas import objections_of  # noqa: PLC0415 - as above
 
     return replace(wanted, objections=objections_of(definition))
 
 
 def _parts_over(result: bytes, wanted: "CompactionOptions") -> ResultParts | None:
-    """Return the parts of a result that is over its limit; None if it is within the limit."""
+    """Return the parts of a result that is over its limit in bytes; None if it is not."""
     from capd.core.results.compaction import is_over  # noqa: PLC0415 - as above
 
     if input_required(result) is not None:

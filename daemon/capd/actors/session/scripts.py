@@ -118,7 +118,10 @@ class _InnerCaller:
 
     @property
     def client(self) -> ClientFacts:
-        """The client's facts without support for MCP tasks, because a script waits for results."""
+        """What is known about the client, without support for MCP tasks.
+
+        A script waits for results, so its calls must not become tasks.
+        """
         return without_tasks(self._outer.client)
 
     @property
@@ -169,7 +172,9 @@ class SessionScripts:
         return log
 
     async def run(self, request: Request, arguments: msgspec.Raw) -> Result:
-        """Run a script and return the result of `script_run`; without code, return tool stubs.
+        """Run a script and return the result of `script_run`.
+
+        Without code, return the active tools as Python function stubs.
 
         Raises:
             MalformedError, BadScriptError: the arguments are invalid.
@@ -218,7 +223,10 @@ class SessionScripts:
     def _journal(
         self, request: Request, given: ScriptArguments, names: dict[WireName, str]
     ) -> RunJournal | None:
-        """Return the journal that saves a run; None if the client would not ask again for it."""
+        """Return the journal that saves a script's run, so that the next daemon can continue it.
+
+        None if the client would not ask again for its result.
+        """
         caller = request.caller
         if self._files is None or not isinstance(caller, ClientCall) or not caller.is_durable:
             return None
@@ -236,7 +244,7 @@ class SessionScripts:
     async def _continue(
         self, caller: ClientCall, request: Request, arguments: msgspec.Raw
     ) -> Result:
-        """Continue a script that an earlier daemon began.
+        """Continue a script that an earlier daemon began; return its result.
 
         Raises:
             OutcomeUnknownError: it cannot be continued, and calls of it may have run.
@@ -297,7 +305,7 @@ class SessionScripts:
         return on + [each for each in found if (each.module, each.function) in missing]
 
     def _described(self) -> str:
-        """Return the stubs of the active tools, for a call without code."""
+        """Return the Python stubs of the active tools, for a call without code."""
         functions = tool_functions(self._shown())
         stubs, left_out = described_stubs(functions)
         if not stubs:
@@ -346,7 +354,7 @@ class SessionScripts:
         self._log.warning("script_not_written", reason=error.strerror or str(error))
 
     async def step(self, step: Start | Resume, on_calls: OnCalls) -> Stepped:
-        """Run a script until it waits for calls or ends.
+        """Run a script until it waits for calls or ends; return its state then.
 
         `on_calls` gets the calls that the step makes, as soon as they are made.
 
@@ -358,7 +366,7 @@ class SessionScripts:
     # The answer
 
     async def finish(self, script: "_Script", end: ScriptEnd) -> Result:
-        """Note the end of a script in ledger and log; return the script's result for the model."""
+        """Record the end of a script in ledger and log; return its result for the model."""
         calls = script.calls.table()
         outcome = "error" if end.error else "result"
         self._notes.script_ended(outcome, time.monotonic() - script.began_at, calls)
@@ -379,9 +387,10 @@ class SessionScripts:
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """The calls of one step. They are checked at once, but sent only after the step's snapshot.
+    """The tool calls that a script makes in one step, until it waits for their answers.
 
-    The next daemon needs the snapshot to know which of them were sent.
+    They are checked at once, but sent only after the script's state was saved. The next daemon
+    needs that state to know which of them were sent.
     """
 
     is_kept: trio.Event = field(default_factory=trio.Event)
@@ -396,14 +405,14 @@ class _Round:
             scope.cancel()
 
     def end(self) -> None:
-        """Cancel the round's calls, which can no longer be sent."""
+        """Cancel the calls that were not sent, because they can no longer be sent."""
         self.is_over = True
         for scope in self.scopes:
             scope.cancel()
 
 
 class _Script:
-    """One run of a script, from the request to the answer."""
+    """One run of a script, from the request to its answer."""
 
     def __init__(
         self,
@@ -449,7 +458,7 @@ class _Script:
                 await self._journal.remove()
 
     async def _run_to_end(self, first: Start | Waiting) -> ScriptEnd:
-        """Run the script's steps and calls to the end; return how it ended."""
+        """Run the script's steps and calls until it ends; return how it ended."""
         stepped: Ended | Damaged | ScriptsUnavailableError
         async with trio.open_nursery() as nursery:
             try:
@@ -466,7 +475,7 @@ class _Script:
         return ScriptEnd(stepped.value, stepped.error, self._printed, self._seconds)
 
     async def _until_ended(self, first: Start | Waiting, nursery: trio.Nursery) -> Ended | Damaged:
-        """Return how the script ends; calls still in progress then go on in `nursery`."""
+        """Run the script until it ends; return how. Calls still in progress go on in `nursery`."""
         stepped = await self._step(first, nursery) if isinstance(first, Start) else first
         if isinstance(stepped, Waiting) and not self._round.is_kept.is_set():
             self._keep(stepped)
@@ -500,7 +509,7 @@ class _Script:
             nursery.start_soon(self._make_call, call, self._round)
 
     async def _step(self, step: Start | Resume, nursery: trio.Nursery) -> Stepped:
-        """Run one step, until the script waits again or ends.
+        """Run one step of the script, until the script waits again or ends; return its state.
 
         Meanwhile the calls that the step makes are checked, and approved by a person if necessary.
         Raises: as `SessionScripts.step`.

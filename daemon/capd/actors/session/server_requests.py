@@ -133,9 +133,10 @@ class ServerRequests:
         return list(found.values())
 
     async def _entries(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
-        """Request the lists of all running servers of the session at the same time; return them.
+        """Request a list of all running servers of the session at the same time; return the lists.
 
-        A server that takes too long is left out. The client is notified when its list arrives.
+        `kind` says which one, such as `prompts`. A server that takes too long is left out; the
+        client is notified when its list arrives.
         """
         found: dict[ServerIdentity, Mapping[str, bytes]] = {
             lease.identity: {} for lease in self._state.servers
@@ -187,7 +188,7 @@ class ServerRequests:
         return await self._first_that_has(await self._owners(uri), read)
 
     async def task(self, request: Request) -> Result:
-        """Return the result of a request about a task.
+        """Return the result of a request about an MCP task, such as `tasks/get`.
 
         Raises: as `SessionCalls.answer`.
         """
@@ -203,7 +204,7 @@ class ServerRequests:
         return await self.send(found[0], request, request.members)
 
     async def watch_task(self, task: str) -> bytes | None:
-        """Listen for changes of a task, then ask for its state and return it.
+        """Listen for changes of an MCP task, then ask for its state and return that as JSON.
 
         In this order no change is missed. Return None if it is not known which single server has
         the task, or if that server does not announce its changes. Return empty bytes if the server
@@ -313,7 +314,7 @@ class ServerRequests:
             self._subscribed.discard(uri)
 
     async def follow_level(self) -> None:
-        """Set the log level of each running server of the session.
+        """Tell each running server of the session which log messages to send.
 
         A server gets the lowest level that any of its sessions wants.
         """
@@ -324,7 +325,10 @@ class ServerRequests:
                     await instance.subscriptions.follow_level()
 
     def notify_all(self, method: str) -> None:
-        """Send a notification to every server that has a handshake and serves only this session."""
+        """Send a notification to every server of the session that can receive it.
+
+        It must have had a handshake, and serve this session only.
+        """
         for lease in self._state.servers:
             instance = self._leases.running(lease.identity)
             if instance is None or instance.server_connection.is_stateless:
@@ -445,7 +449,10 @@ class ServerRequests:
         raise first or UnknownNameError("no server that is on in this session has this resource")
 
     async def _search_owners(self, uri: str) -> Owners:
-        """Load missing lists, and start servers one by one until one of them lists `uri`."""
+        """Return the servers that list `uri`, after loading missing lists.
+
+        Servers that are not running are started one by one until one of them lists it.
+        """
         failure: NotSentError | None = None
         waiting = [
             h.identity for h in self._state.servers if self._leases.running(h.identity) is None
@@ -467,7 +474,7 @@ class ServerRequests:
                 failure = failure or error
 
     def _linking(self, uri: str) -> set[ServerIdentity]:
-        """Return the servers that linked to a resource: in a result, or as a tool's app."""
+        """Return the servers that linked to a resource: in a result, or as a tool's app page."""
         linking = set(self._linked.get(uri, ()))
         return linking | set(self.with_app(uri)) if uri.startswith(APP_SCHEME) else linking
 

@@ -129,6 +129,9 @@ class SessionContext:
             self.view.changed()
 
     def probe_relisting(self) -> None:
-        """Test whether the client lists tools again, if the table of clients only guesses it."""
+        """Tell the client that its tools have changed, to see whether it then lists them again.
+
+        This is done only if nothing but the table of clients says that the client does not.
+        """
         if self.connection.is_connected and self.view.is_probe_due:
             self.notify_tools_changed()

@@ -141,7 +141,7 @@ class Session:
 
     @property
     def activation(self) -> Activation:
-        """Switches capabilities on and off."""
+        """The part that switches capabilities on and off."""
         return self._parts.activation
 
     @property
@@ -151,12 +151,12 @@ class Session:
 
     @property
     def client_skills(self) -> ClientSkills:
-        """Finds and uses the client's own skills."""
+        """The part that finds and uses the client's own skills."""
         return self._parts.client_skills
 
     @property
     def initial_tools(self) -> InitialTools:
-        """Sets up the tools that are on when the session opens."""
+        """The part that sets up the tools that are on when the session opens."""
         return self._parts.initial_tools
 
     @property
@@ -166,17 +166,17 @@ class Session:
 
     @property
     def tokens(self) -> SessionTokenCount:
-        """Notes the texts that cost the session tokens."""
+        """The part that notes the texts that cost the session tokens."""
         return self._parts.tokens
 
     @property
     def snapshot(self) -> SessionSnapshot:
-        """Creates the session's saved record, and restores it."""
+        """The part that creates the session's saved record, and restores the session from it."""
         return SessionSnapshot(self._parts)
 
     @cached_property
     def turns(self) -> SessionTurns:
-        """Takes the user's messages."""
+        """The part that handles the user's messages."""
         turns = SessionTurns(self._parts, weakly(self.follow_profile))
         if self._answering is not None:
             turns.answer_in_time = self._answering(self)
@@ -184,22 +184,22 @@ class Session:
 
     @cached_property
     def held_turns(self) -> HeldTurns:
-        """The turns whose hooks were asked to come again."""
+        """The turns whose hooks capd has asked to ask again later."""
         return HeldTurns()
 
     @cached_property
     def calls(self) -> SessionCalls:
-        """Answers what the session's connection requests."""
+        """The part that answers what the session's connection requests."""
         return SessionCalls(self._parts, weakly(self._own_turns))
 
     def _own_turns(self) -> SessionTurns:
         return self.turns
 
     def host(self, hosting: SessionHosting, answering: Callable[["Session"], AnswerInTime]) -> None:
-        """Connect the curator, which opens sub-agents and runs long tasks for this session.
+        """Take over what the curator does for this session: long tasks, and sub-agents' sessions.
 
-        `answering` returns the function that takes prompts of the session's own connection, and
-        answers each in time.
+        `answering` returns the function that handles prompts from the session's own connection, and
+        answers each before the hook gives up.
         """
         self._parts.hosting, self._answering = hosting, answering
 
@@ -234,7 +234,7 @@ class Session:
         self.snapshot.restore(record, is_same_client=False)
 
     def as_agent(self) -> AgentSession:
-        """Return the parts of this sub-agent's session that its conversation's session uses."""
+        """Return the parts of this sub-agent's session that the conversation's session uses."""
         return AgentSession(
             self.place.key, self.calls, self.client_skills, self.tokens, self._follow_conversation
         )
@@ -274,7 +274,7 @@ class Session:
     # Changes
 
     def on_step(self, step: Step) -> None:
-        """Carry out the consequences of a change of what is on."""
+        """Do what follows from a change of what is on, such as notifying the client."""
         context = self._parts.context
         context.on_change()
         for what in self.activation.leases.changed_lists():
@@ -284,7 +284,7 @@ class Session:
         self.turns.on_step(step)
 
     def on_rules(self, rules: SessionRules) -> None:
-        """Apply new rules, as far as these may change after the client has listed its tools."""
+        """Apply new settings, as far as these may change after the client has listed its tools."""
         rules = self.profile.applied(rules)
         state = self._parts.context.state
         self.view.follow(rules)
@@ -322,7 +322,7 @@ class Session:
         return outcome
 
     async def follow_profile(self) -> None:
-        """Choose the profile again, and apply it if it is another one."""
+        """Choose the session's profile again; if it is another one now, apply it."""
         change = await self.profile.refresh(self.view.names)
         if change is None:
             return
@@ -334,7 +334,7 @@ class Session:
         await self.enable_of_profile()
 
     async def enable_of_profile(self) -> None:
-        """Switch on the capabilities of the profile, and switch off those that it forbids."""
+        """Switch on the capabilities that the profile names; switch off those that it forbids."""
         profile = self.profile.choice.profile
         for each in self._parts.context.state.active.activations:
             if self.view.policy.restrict_capability(each.id) is not None:
@@ -346,7 +346,10 @@ class Session:
                 log.warning("not_enabled", capability=name, reason=outcome.text)
 
     async def use_profile(self, name: str) -> Outcome:
-        """Give the session the profile `name`, as a person chose; if empty, capd chooses again."""
+        """Give the session the profile `name`, as a person chose; return the outcome.
+
+        If `name` is empty, capd chooses the profile by its rules again.
+        """
         profiles = self._parts.context.services.settings.profiles()
         if name and name not in profiles:
             return Outcome(unknown(profiles, name), is_ok=False)

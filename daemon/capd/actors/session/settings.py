@@ -35,7 +35,7 @@ class FollowedSettings:
         self._results = results
 
     async def load(self, project: str) -> None:
-        """Load a project's settings, before its first session starts."""
+        """Load the settings of a project, before its first session starts."""
         if self._live is not None:
             await self._live.load_project(project)
 
@@ -57,7 +57,10 @@ class FollowedSettings:
         return {} if self._live is None else self._live.current.bridge_rules()
 
     def domain(self, client: str, project: str) -> str:
-        """Return the domain for a session that starts."""
+        """Return the domain for a session that starts, such as `work`; empty if it has none.
+
+        The domain limits which capabilities the session may use.
+        """
         if self._live is None:
             return self._domains.of(client, project)
         return self._live.domain(client, project)

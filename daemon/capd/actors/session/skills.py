@@ -55,7 +55,9 @@ class Skills:
         return [prompt(each.prompt, each.skill) for each in reply.skills]
 
     async def prompt(self, name: str) -> bytes | None:
-        """Use the skill whose prompt has this name; return None if there is none.
+        """Use the skill whose prompt has this name: switch on what it needs, and return its text.
+
+        The text is the result of `prompts/get`. None if no skill has this name.
 
         Raises:
             RefusedError: the skill's text cannot be read, or the registry does not answer.
@@ -71,7 +73,9 @@ class Skills:
         return prompt_result(used.entry.skill, used.text)
 
     async def use(self, name: str) -> Outcome:
-        """Use the skill that a model asked for by name.
+        """Switch on what a skill needs, for a model that asked for it by name.
+
+        Return the outcome, with the skill's text or why there is none.
 
         Raises:
             NotActivatedError: the registry does not answer.
@@ -83,9 +87,10 @@ class Skills:
         return Outcome(used.text)
 
     async def found(self, intent: str, denied: Collection[CapabilityId] = ()) -> str:
-        """Search skills that fit `intent`; return a text about them, empty if the search failed.
+        """Search skills that fit `intent`; return a text that names them for the model.
 
-        Capabilities in `denied` are never named, not even as part of a skill.
+        The text is empty if the search failed. Capabilities in `denied` are never named, not even
+        as part of a skill.
         """
         try:
             hits = await self._finder.find_skills(intent, timeout=FIND_TIMEOUT)

@@ -48,7 +48,7 @@ class SessionSaver(Saver[SessionKey]):
     ) -> None:
         """Create it.
 
-        `record` returns the current record of a session; None if it no longer exists.
+        `record` returns what has to be saved of a session; None if the session no longer exists.
         """
         super().__init__(self._save_record, pause=SAVE_PAUSE)
         self._store = store
@@ -78,14 +78,17 @@ class SessionSaver(Saver[SessionKey]):
 
 
 class SessionSnapshot:
-    """Creates a session's saved record, and restores the session from it."""
+    """Makes the record that is saved of a session, and restores the session from it."""
 
     def __init__(self, parts: SessionParts) -> None:
         self._parts = parts
         self._context = parts.context
 
     def record(self, resume: str) -> SessionRecord:
-        """Return the session's record; a client with the token `resume` may take it over."""
+        """Return what has to be saved of the session.
+
+        A client that sends the token `resume` may take the session over.
+        """
         context = self._context
         parts, subscribed = self._parts, dict[str, ServerIdentity]()
         if parts.is_made("activation"):

@@ -28,7 +28,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class AgentSession:
-    """The parts of a sub-agent's session that the conversation's session uses."""
+    """What the session of a conversation uses of the session of one of its sub-agents."""
 
     key: SessionKey
     calls: Conversation
@@ -76,7 +76,7 @@ class SessionAgents:
         return [each.session for each in self._agents.values() if each.session is not None]
 
     def begin(self, agent_id: str) -> None:
-        """Note that a sub-agent starts."""
+        """Note that a sub-agent starts, and what is on in its conversation."""
         if agent := agent_of(agent_id):
             self._over(self._known_agents().start(agent))
             # A resumed sub-agent keeps the session that it has.
@@ -95,7 +95,10 @@ class SessionAgents:
             self._over([agent])
 
     async def use_skill(self, agent_id: str, skill: str) -> tuple[Outcome, AgentSession] | None:
-        """Use a skill of the client for a sub-agent; None if the sub-agent has no session."""
+        """Use a skill of the client for a sub-agent; return the outcome and the agent's session.
+
+        None if the sub-agent has no session.
+        """
         agent = agent_of(agent_id)
         if not agent:
             return None

@@ -80,7 +80,10 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         self._hooks = HookCounts()
 
     def find(self, key: SessionKey) -> Session | messages.CuratorRefused:
-        """Return the session with a key; without a key, the only session that a client has open."""
+        """Return the session with a key, or a refusal.
+
+        An empty key means the only session that a client has open.
+        """
         conversations = self.conversations()
         if not key and len(conversations) == 1:
             return conversations[0].session
@@ -98,7 +101,10 @@ class OpenSessions(dict[SessionKey, OpenSession]):
     def find_by_hook(
         self, request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]
     ) -> Session | messages.CuratorRefused:
-        """Return the session that a prompt hook belongs to, and count how it was found."""
+        """Return the session that a prompt hook belongs to, or a refusal.
+
+        How it was found is counted for each client. `table` has the known facts about clients.
+        """
         # A hook of this machine never belongs to a client behind a bridge.
         candidates = [
             _candidate_of(each.session, each.parent_pid)
@@ -151,7 +157,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         return any(each.linked_by and each.upstream is not None for each in connections)
 
     def upstreams(self) -> list[OpenConnection]:
-        """Return the connections of all sessions."""
+        """Return the open connection of each session that has one."""
         found = (each.session.connection.upstream for each in self.values())
         return [upstream for upstream in found if upstream is not None]
 
@@ -166,7 +172,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
 
 
 def _hook_of(request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]) -> HookRun:
-    """Return the facts about a hook that `link` compares with sessions."""
+    """Return the facts about a hook's process by which its session is found."""
     line, _ = traits_of(table, [request.client])
     return HookRun(
         request.client,
@@ -178,7 +184,7 @@ def _hook_of(request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]) 
 
 
 def _candidate_of(session: Session, parent_pid: int) -> SessionCandidate:
-    """Return the facts about a session that `link` compares with a hook."""
+    """Return the facts about a session that are compared with those about a hook."""
     place = session.place
     return SessionCandidate(
         place.key,

@@ -44,7 +44,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """The parts that a turn may switch on and deliver, and those that its budget left out."""
+    """What a turn may switch on and deliver within its token budget, and what was left out."""
 
     capabilities: tuple[CapabilityId, ...] = ()
     in_part: frozenset[CapabilityId] = frozenset()
@@ -71,7 +71,7 @@ class TaskBudget:
     async def plan(
         self, decision: Decision, tools: Sequence[finder.CuratedTool], budget: int
     ) -> TurnPlan:
-        """Return the best plan for a message within `budget` tokens."""
+        """Return what to switch on and deliver for a message, within `budget` tokens."""
         granted = await self._granted(_meant(decision, self._state))
         known = [each for each in granted if each.is_known]
         memories = self._due([each.id for each in known], known)
@@ -200,7 +200,7 @@ class TaskBudget:
         return {}
 
     def _listed(self, hit: finder.ToolHit) -> bytes:
-        """Return a tool's definition with the bytes that it would have on the list."""
+        """Return a tool's definition with the bytes that it would have on the client's list."""
         definition = renamed(hit.definition, hit.wire_name)
         note = self._memories.foreseen(_known_as(hit))
         return described(definition, note) if note else definition
@@ -238,7 +238,7 @@ def _planned(
 
 
 def _meant(decision: Decision, state: SessionState) -> list[CapabilityId]:
-    """Return the inactive capabilities that a message may mean, the winner first."""
+    """Return the inactive capabilities that a message may mean, the best one first."""
     winner = [decision.id] if decision.id is not None and decision.outcome == "activate" else []
     # A capability that the user has kept from automatic activation is only suggested.
     suggested = () if decision.reason == SET_BY_USER else decision.suggested
@@ -268,7 +268,10 @@ def _named(key: str) -> tuple[Literal["capability", "tool", "memory"], str]:
 def _bringing(
     name: WireName, brought: Mapping[CapabilityId, Collection[WireName]]
 ) -> list[CapabilityId]:
-    """Return the capabilities whose activation would switch on a tool."""
+    """Return the capabilities that would switch on the tool `name`.
+
+    `brought` has the tools that each capability switches on.
+    """
     return [id_ for id_, names in brought.items() if name in names]
 
 
@@ -277,7 +280,7 @@ def _with_more(found: TaskSet, more: TaskSet) -> TaskSet:
 
 
 def _habit(hits: Sequence[finder.ToolHit], used: dict[tuple[str, str], int]) -> float:
-    """Return the factor by which recent use of `hits` increases the worth of a part."""
+    """Return the factor by which recent use of the tools `hits` increases their worth in a plan."""
     uses = sum(used.get((hit.identity, hit.name), 0) for hit in hits)
     return 1 + math.log2(1 + uses)
 

@@ -61,7 +61,7 @@ _CONTENT: JsonCodec[_Content] = JsonCodec(_Content)
 
 
 class TokenAccounting:
-    """The token accounts of all sessions, and the cost of listing every permitted tool."""
+    """The token counts of all sessions, and the cost of listing every permitted tool."""
 
     def __init__(self, bus: Bus, counts: Counts | None = None) -> None:
         """Create it. Without `counts`, texts are noted and never counted."""
@@ -109,7 +109,10 @@ class TokenAccounting:
         return messages.TokensDescribed(VOCABULARY, found, self._problem)
 
     def everything(self, terms: Terms) -> tokens.AllTools | None:
-        """Return the cost of listing all permitted tools; None if nobody has requested it yet."""
+        """Return how many tokens a list of all permitted tools takes.
+
+        None if nobody has requested it yet. `terms` are a session's policy and project.
+        """
         return self._everything.get(terms)
 
     @property
@@ -158,7 +161,7 @@ class TokenAccounting:
 
 
 class SessionTokenCount:
-    """Notes the texts that one session sends, in its token account."""
+    """Notes the texts that capd sends in one session; their tokens are counted later."""
 
     __slots__ = ("_accounting", "_place", "account", "view")
 
@@ -207,12 +210,12 @@ class SessionTokenCount:
 
     @property
     def known_tools(self) -> int:
-        """The number of tools of servers that the session could use; 0 if unknown."""
+        """The number of servers' tools that the session could use; 0 if unknown."""
         everything = self._accounting.everything(self.terms)
         return everything.tools if everything else 0
 
     def entry(self) -> dict[str, Any]:
-        """Return the token figures for the list of sessions."""
+        """Return the session's token counts, as the list of sessions shows them."""
         figures = self.account.figures()
         everything = self._accounting.everything(self.terms)
         net = figures.net(everything.tokens) if everything else None
@@ -225,7 +228,7 @@ class SessionTokenCount:
         return {"tokens": figures.surface, "tokens_saved": net, "tokens_state": state}
 
     def described(self) -> tokens.SessionTokens:
-        """Return the session's account."""
+        """Return the token counts of the session, by kind of text."""
         figures = self.account.figures()
         everything = self._accounting.everything(self.terms)
         of_all = everything.tokens if everything else None

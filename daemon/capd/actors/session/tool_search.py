@@ -89,7 +89,7 @@ class ToolSearch:
         return log
 
     async def search(self, asked: SearchArguments) -> str:
-        """Answer a call of `tool_search`, and switch on the tools that fit best.
+        """Answer a call of `tool_search` with a text, and switch on the tools that fit best.
 
         Raises:
             NotSearchedError: the arguments contain no question, or the finder does not answer.
@@ -159,10 +159,10 @@ class ToolSearch:
         answers: "Sequence[search_reply.QuestionAnswer]",
         hits: Mapping[WireName, finder.ToolHit],
     ) -> str:
-        """Return signatures of more tools of the first hit's capability, which may be called next.
+        """Return the signatures of more tools of the best result's capability, as a text.
 
-        The text is empty if the client lists active tools by itself, if the question selects tools,
-        or if it asks for another level of detail.
+        They may be called next. The text is empty if the client lists active tools by itself, if
+        the question selects tools, or if it asks for another level of detail.
         """
         first = next((each for each in answers if each.reply.full), None)
         is_listed = self._view.lists_at_once(at_border=False)
@@ -305,7 +305,7 @@ class ToolSearch:
             raise NotSentError(f"{hit.server} is no longer in the catalog. The call was not sent.")
 
     async def known_tools(self, names: Sequence[str]) -> dict[str, finder.ToolHit]:
-        """Return those of `names` that are known tools, permitted or not."""
+        """Return the known tools that `names` name, by name, whether permitted or not."""
         found: dict[str, finder.ToolHit] = {}
         for name in names:
             hit = (await self._look_up(name)).hit
@@ -353,7 +353,7 @@ class ToolSearch:
 async def described(
     finder_client: FinderClient, view: SessionView, *, waits: bool = False
 ) -> finder.ToolsDescribed | None:
-    """Return the descriptions of a session's tools; None if the finder does not answer.
+    """Return the tools of a session with their descriptions; None if the finder does not answer.
 
     With `waits`, or if the session has pins, wait a few seconds for the catalog to load.
     """

@@ -95,10 +95,11 @@ class TurnContext:
         return max(MODEL_PATIENCE, longest) if self.is_hook else 0.0
 
     async def claim(self) -> float:
-        """Wait until a held turn's hook has come back or is given up; return the seconds it took.
+        """Wait until a held turn's hook has asked again or was given up; return the seconds.
 
-        The wait is a second at most. Otherwise the words of a turn that ends sooner would count
-        as delivered, although no hook has taken them.
+        capd asked the hook to ask again, because the turn waited for the model. The wait is a
+        second at most. Otherwise the texts of a turn that ends sooner would count as delivered,
+        although no hook has taken them.
         """
         began_at = time.monotonic()
         if self.is_claimed is not None:
@@ -114,14 +115,14 @@ class TurnContext:
 
 @dataclass(frozen=True, slots=True)
 class _HookText:
-    """A turn's text about tools, with the call cards and skills that it contains."""
+    """The part of a turn's text that is about tools, and the call cards and skills in it."""
 
     text: str = ""
     cards: tuple[tuple[Grant, str], ...] = ()
     skills: tuple[WireName, ...] = ()
 
     def note_in(self, conversation: Conversation) -> None:
-        """Note in `conversation` that these cards and skills were delivered to it."""
+        """Note that the model has got these call cards and skills in `conversation`."""
         conversation.note_cards(self.cards)
         conversation.skills.update(dict.fromkeys(self.skills))
 
@@ -131,7 +132,7 @@ AnswerInTime = Callable[[str, TurnContext], Awaitable[messages.TurnTaken]]
 
 
 class SessionTurns:
-    """The turns of one session. Several may be in progress."""
+    """Handles the messages of the user of one session. Several turns may be in progress."""
 
     def __init__(self, parts: SessionParts, follow_profile: Callable[[], Awaitable[None]]) -> None:
         """Create it. `follow_profile` chooses the session's profile again, and applies it."""
@@ -156,7 +157,7 @@ class SessionTurns:
     # Changes of the session
 
     def on_step(self, step: Step) -> None:
-        """Announce a change of the list of tools, to the client and on the bus.
+        """Announce to the client and on the bus that the list of tools has changed.
 
         Changes during a turn are announced together when the turn ends.
         """
@@ -182,7 +183,7 @@ class SessionTurns:
     # Where a message comes from
 
     def on_client_session(self, client_session: str) -> None:
-        """Note in which of the client's own conversations a message was sent.
+        """Note in which of the client's own conversations the next message was sent.
 
         An empty id means that this is not known.
         """
@@ -194,7 +195,7 @@ class SessionTurns:
             self._context.on_change()
 
     async def take_own(self, text: str) -> bytes:
-        """Take a turn on the session's own connection, and return its answer."""
+        """Handle a message from the session's own connection; return the answer as JSON."""
         # Noted as the recent prompt, so that a hook that sends the same text later is a repetition.
         self.recent_prompts.is_again(text, "", time.monotonic())
         taken = await self.take(text)
@@ -239,7 +240,7 @@ class SessionTurns:
         return hook_context.notice(decision, problem) if self._view.rules.shows_notices else ""
 
     async def _call_skill(self, hook: hook_context.TurnArguments) -> bytes:
-        """Answer the hook of a skill that the client's model uses."""
+        """Answer the hook that reports which of the client's skills its model uses."""
         for_agent = await self._parts.agents.use_skill(hook.agent_id, hook.skill)
         if for_agent is not None:
             used, agent = for_agent
@@ -340,7 +341,8 @@ class SessionTurns:
     ) -> tuple[CurationResult, Outcome]:
         """Switch on single tools, and the tools of client skills that the message names.
 
-        A turn with a budget switches on only what was planned, and so uses no skill.
+        In a turn with a token budget, `is_planned` is true: only `tools` are switched on, and no
+        skill is used.
         """
         curated = await self._curation.activate_ranked(tools, is_planned=is_planned)
         if is_planned or not self._view.is_routed or is_system_content(text):
@@ -350,9 +352,10 @@ class SessionTurns:
     async def _switch_on(
         self, decision: Decision, resolved: Resolved | None, plan: TurnPlan | None
     ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
-        """Switch on the capability of the decision, or the capabilities of the plan.
+        """Switch on the capability that routing decided on, or all capabilities of the plan.
 
-        Return the outcome, and the new tools by capability.
+        There is a plan if the turn has a token budget. Return the outcome, and the new tools by
+        capability.
         """
         if plan is not None:
             return await self._enable_planned(plan)
@@ -383,14 +386,20 @@ class SessionTurns:
         return outcome, dict(zip(plan.capabilities, added, strict=True))
 
     def index_text(self, turn_context: TurnContext) -> str:
-        """Return the index, once in each conversation; then have the session saved."""
+        """Return the index of what is installed, once in each conversation.
+
+        The session is saved afterwards, so that the index is not sent again.
+        """
         text = self._index_text(turn_context)
         if text:
             self._context.on_change()
         return text
 
     async def project_files(self, turn_context: TurnContext) -> str:
-        """Return the project's bootstrap files, once in each conversation; then have that saved."""
+        """Return the project's bootstrap files as a text, once in each conversation.
+
+        The session is saved afterwards, so that they are not sent again.
+        """
         text = await self._bootstrap_text(turn_context)
         if text:
             self._context.on_change()
@@ -428,7 +437,10 @@ class SessionTurns:
         return words
 
     def _memory_text(self, bootstrap: str, plan: TurnPlan | None) -> str:
-        """Return the text of memories, as far as there is room beside the bootstrap files."""
+        """Return the text of memories, as far as there is room beside the bootstrap files.
+
+        With a plan, the memories are those that it has chosen.
+        """
         if plan is not None:
             return self._parts.memories.deliver_only(plan.memories)
         return self._parts.memories.deliver_due(max(0, MOST_OF_A_TURN - len(bootstrap)))
@@ -486,7 +498,7 @@ class SessionTurns:
         suggested: Sequence[CapabilityId],
         conversation: Conversation,
     ) -> "_HookText":
-        """Return call cards for tools of suggested capabilities, if the client does not list these.
+        """Return call cards for tools of suggested capabilities, unless the client lists these.
 
         With a card the model calls at once. A suggestion alone costs a request to switch the
         capability on before the call.
@@ -520,7 +532,10 @@ class SessionTurns:
         conversation: Conversation,
         beside: str,
     ) -> "_HookText":
-        """Return the call cards that are new to this conversation, as far as there is room."""
+        """Return the call cards that this conversation has not got yet, as far as there is room.
+
+        `beside` is the rest of the turn's text, with which they share the turn's tokens.
+        """
         new = {each.card.name: each for each in fitting if each.key not in conversation.cards}
         skill = next(iter(ranked.skills), None)
         skill_words = ""
@@ -598,7 +613,7 @@ class SessionTurns:
     def _suggested(
         self, decision: Decision, conversation: Conversation
     ) -> tuple[CapabilityId, ...]:
-        """Return the capabilities to suggest; none if the last turn has suggested the same."""
+        """Return the capabilities to suggest; none if the last turn suggested the same ones."""
         # With a budget, the plan may have switched on some of the suggested capabilities.
         suggested = tuple(each for each in decision.suggested if each not in self._state.active)
         return suggested if suggested != conversation.suggested else ()
@@ -613,7 +628,10 @@ class SessionTurns:
         )
 
     async def _route(self, text: str, waits: float) -> tuple[Decision, Resolved | None]:
-        """Return the registry's decision, and the capability to switch on, which may be None."""
+        """Ask the registry about a message; return its decision and the capability to switch on.
+
+        `waits` is how many seconds the registry may wait for the model. The capability may be None.
+        """
         activation = self._parts.activation
         changes = activation.changes
         try:

@@ -21,7 +21,10 @@ log = structlog.get_logger(actor="curator")
 async def withheld_note(
     definitions_client: DefinitionsClient, servers: Iterable[ServerLease]
 ) -> str:
-    """Return the text about the withheld tools of active servers; empty if they have none."""
+    """Return a text for the model that names the withheld tools of these servers.
+
+    A tool is withheld if its definition is not trusted. The text is empty if there are none.
+    """
     notes: list[str] = []
     for lease in servers:
         request = definitions.ListDefinitions(lease.identity)
@@ -41,14 +44,14 @@ async def withheld_note(
 
 
 class WithheldTools:
-    """Refuses calls of tools that are withheld because of their definitions."""
+    """Refuses calls of tools that are withheld because their definitions are not trusted."""
 
     def __init__(self, definitions_client: DefinitionsClient, state: SessionState) -> None:
         self._definitions = definitions_client
         self._state = state
 
     async def refuse(self, name: str) -> None:
-        """Check that no tool of this name is withheld.
+        """Raise if a tool called `name` is withheld because its definition is not trusted.
 
         If the definitions actor does not answer, this returns, because nothing is known then.
 

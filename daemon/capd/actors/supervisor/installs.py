@@ -47,7 +47,7 @@ class _Run:
     problem: str = "capd itself failed over it; its log says where"
 
     def leave(self, wait: _Wait) -> None:
-        """Remove a waiting session. When the last one is removed, the script is ended."""
+        """Remove a waiting session. When the last one is removed, end the script."""
         self.waits.discard(wait)
         wait.is_over.set()
         if not self.waits:
@@ -68,7 +68,10 @@ class Installs:
         environment: Mapping[str, str],
         nursery: trio.Nursery,
     ) -> messages.DependenciesReady | messages.DependenciesFailed:
-        """Run the scripts whose check fails. Return when all have succeeded or one has failed."""
+        """Run the dependency scripts in the request whose check fails.
+
+        Return when all have succeeded or one has failed.
+        """
         if request.lacking:
             found: frozenset[str] = frozenset()
             if request.commands:

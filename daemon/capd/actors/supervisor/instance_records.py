@@ -85,7 +85,11 @@ class InstanceRecord:
     def entry(
         self, state: State | None, holders: Sequence[SessionKey], now: float
     ) -> messages.ServerEntry:
-        """Return the instance's entry in the list of servers; `now` is by trio's clock."""
+        """Return the instance's entry in the list of servers.
+
+        `state` is that of its lease, `holders` are the sessions with a lease on it, and `now` is by
+        trio's clock.
+        """
         name = _SHOWN.get(state) if state is not None else None
         if name is None:
             is_waiting = self.attempts.wait(now) > 0 and not self.attempts.is_failed

@@ -37,7 +37,7 @@ class _Login:
 
 
 class LoginRequests:
-    """Starts logins for persons, and finds logins in progress by their tickets."""
+    """Starts logins that a person asks for, and finds logins in progress by their tickets."""
 
     def __init__(self, logins: Logins) -> None:
         self._logins = logins
@@ -67,7 +67,7 @@ class LoginRequests:
         return messages.LoginOpened(ticket, login.address, login.dialogue.user_code)
 
     def paste(self, ticket: int, address: str) -> messages.LoginPasted | messages.LoginFailed:
-        """Take the address that a browser was redirected to.
+        """Finish a login with the address that the person's browser was redirected to.
 
         A wrong address does not end the login.
         """

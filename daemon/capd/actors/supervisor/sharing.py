@@ -86,7 +86,7 @@ class Sharing:
     def is_tried_stateless(
         self, key: InstanceKey, client: ClientFacts, *, has_failed: bool
     ) -> bool:
-        """Tell whether a start tries the stateless generation first.
+        """Tell whether to start a server in the stateless generation of MCP first.
 
         `has_failed` says that the server failed when it was started last.
         """
@@ -96,11 +96,11 @@ class Sharing:
         )
 
     def probe_patience(self, key: InstanceKey, transport: str) -> float:
-        """Return the seconds for which a start waits for the answer to `server/discover`."""
+        """Return for how many seconds a starting server may take to answer `server/discover`."""
         return self._generations.probe_patience(key.identity, transport)
 
     def on_started(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> None:
-        """Note the generation of a server that has started, and save it soon."""
+        """Note which generation of MCP a server speaks that has started, and save it soon."""
         has_changed = self._generations.note_start(
             key.identity,
             tried_stateless=tried_stateless,

@@ -103,7 +103,7 @@ class SupervisorSettings:
 
 
 class Starts:
-    """Starts the servers that definitions describe."""
+    """Starts servers by their definitions, as processes or as connections to URLs."""
 
     def __init__(
         self,
@@ -116,9 +116,9 @@ class Starts:
         self._spawn = spawn
 
     async def wait_for_path(self, server: ServerSpec, far: FarPlace | None = None) -> None:
-        """Wait for the PATH of the login shell, unless the command of `server` is found without it.
+        """Wait until the PATH of the login shell is known, if the server's command needs it.
 
-        A server on a `far` side is found by the PATH there.
+        With `far`, the server runs on another host or in a container, and the PATH there counts.
         """
         known = self._settings.path_known
         is_forwarded = is_place(server.url)
@@ -224,11 +224,14 @@ class Starts:
         return sandboxes.sandbox_request(server) if sandboxes is not None else SandboxRequest()
 
     def redactor(self, server: ServerSpec, values: Mapping[str, str]) -> Callable[[str], str]:
-        """Return a function that removes the secrets of `server` from a text."""
+        """Return a function that removes the server's secrets, among `values`, from a text."""
         return redactor([values.get(key, "") for key in wanted_keys(server)])
 
     def environment(self, declared: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of a process that capd starts for a server."""
+        """Return the environment variables of a process that capd starts for a server.
+
+        `declared` are those of the server's definition.
+        """
         return child_environment(
             self._settings.environment, declared, extra_path=self._settings.extra_path
         )
@@ -236,7 +239,7 @@ class Starts:
     def remote_spec(
         self, server: ServerSpec, values: Mapping[str, str], project: str, account: str = ""
     ) -> RemoteSpec:
-        """Return the specification of a connection to a server by URL.
+        """Return what is needed to connect to a server by URL: address, headers and login.
 
         Raises:
             MissingValueError: a placeholder's key has no value.

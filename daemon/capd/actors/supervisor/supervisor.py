@@ -220,7 +220,7 @@ class Supervisor:
         )
 
     def _is_dying(self, key: InstanceKey) -> bool:
-        """Tell whether an instance has died while some of its processes still run."""
+        """Tell whether an instance has died while some processes of its tree still run."""
         if self._leases.state(key) is not State.READY:
             return False
         link = self._running.get(self._instances[key].id)
@@ -305,7 +305,7 @@ class Supervisor:
             self._carry_out(self._leases.due(trio.current_time()))
 
     async def _try_machine(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Find out how this machine can confine servers, when the first session starts."""
+        """Find out how this machine can confine servers, once the first session starts."""
         async with self._bus.subscribe(SESSIONS, "session.started") as sessions:
             task_status.started()
             if self._settings.sandboxes is None:
@@ -315,9 +315,10 @@ class Supervisor:
         await contained("machine", trio.to_thread.run_sync, machine, log=log)
 
     async def _listen(self) -> None:
-        """Until cancelled, retry failed starts after the catalog has changed.
+        """Follow two events until cancelled.
 
-        Also vet the tools of a server again after a person's decision on them.
+        After the catalog has changed, retry failed starts. After a person has decided on tool
+        definitions, compare the tools of that server again.
         """
         async with self._bus.subscribe(HINTS, "registry.changed", "definitions.settled") as hints:
             async for hint in hints:
@@ -385,7 +386,7 @@ class Supervisor:
         raise problem
 
     async def _serve_at(self, instance: InstanceRecord, at: int, *, is_last: bool) -> None:
-        """Run an instance at one of its addresses, from its start to its end."""
+        """Run an instance at the address with index `at`, from its start to its end."""
         key = instance.key
         server = instance.server
         if at:
@@ -456,7 +457,7 @@ class Supervisor:
     async def _withheld(
         self, instance: InstanceRecord, taken: Sequence[AcceptedTool]
     ) -> Collection[ToolName]:
-        """Return the tools of an instance's list that must not be shown or called.
+        """Return the tools of an instance that must not be shown or called.
 
         The definitions actor decides that by comparing them with the trusted definitions.
 
@@ -550,7 +551,9 @@ class Supervisor:
         return await self._starts.logins.account(spec, namespace)
 
     def _remote_spec(self, request: messages.LogIn | messages.LogOut) -> RemoteSpec:
-        """Return the connection data of the server that a login is for, as the account uses it.
+        """Return what is needed to connect to the server that a login or logout is for.
+
+        It is the connection that the account uses.
 
         Raises:
             CapdError: there is no such server, or its address is not known.
@@ -599,7 +602,7 @@ class Supervisor:
         return await self._logins.open(spec, request.way, self._nursery, on_success)
 
     def _logged_in(self, name: str, account: str) -> None:
-        """Use a new login: try the parked instances of `name` again.
+        """Use a new login of `account` at the server `name`: retry its instances that need it.
 
         Sessions with this account move to an instance that uses it.
         """

@@ -34,7 +34,7 @@ ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 
 
 class TrustedTool(msgspec.Struct, frozen=True):
-    """Which definitions of one tool are trusted, and which a person has rejected."""
+    """The digests of the definitions of one tool that are trusted or rejected."""
 
     digests: tuple[str, ...]
     """The digests of the trusted definitions, the newest first."""
@@ -78,7 +78,7 @@ class Rule:
     is_quarantine: bool = False
 
     def withholds(self, change: ToolChange, baseline: Baseline) -> bool:
-        """Tell whether `change` is withheld until a person accepts it."""
+        """Tell whether a tool with this change is withheld until a person accepts the change."""
         if change.kind == REMOVED:
             return False
         if change.is_rejected or self.is_quarantine or baseline.standing == "project":
@@ -89,7 +89,7 @@ class Rule:
         return baseline.standing == "pinned" and is_other
 
     def trusts_first(self, baseline: Baseline) -> bool:
-        """Tell whether the first list of a server becomes its baseline."""
+        """Tell whether the first list of tools that a server gives is trusted."""
         if baseline.known or baseline.changes:
             return False
         return not self.is_quarantine and not (baseline.is_lost and baseline.standing)
@@ -97,7 +97,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class ComparedList:
-    """The result of comparing a list with its baseline: the new baseline, and the new changes."""
+    """The result of comparing a server's tools with its trusted definitions.
+
+    It has the new record of the server, and the changes that are new.
+    """
 
     baseline: Baseline
     news: dict[ToolName, ToolChange] = field(default_factory=dict)
@@ -105,7 +108,7 @@ class ComparedList:
 
 
 def standing_of(server: ServerSpec) -> str:
-    """Return why changed tools of a server are withheld in every mode.
+    """Return why changed tools of a server are withheld, whatever mode the user has set.
 
     `project`: a project's files define the server; its added tools are withheld as well. `pinned`:
     the server runs a package in an exact version. Empty: the user's mode decides.
@@ -122,11 +125,11 @@ def compared(
     now: float,
     elsewhere: Mapping[ToolName, Sequence[bytes]] = {},
 ) -> ComparedList:
-    """Return the new baseline after an instance of a server has listed its tools.
+    """Return the server's new record of definitions after an instance has listed its tools.
 
-    `listed` has the tools' definitions as canonical JSON. `elsewhere` has the definitions that the
-    server's other running instances list; empty bytes stand for a trusted definition. `now` is in
-    seconds since the epoch.
+    `baseline` is the old record. `listed` has the tools' definitions as canonical JSON. `elsewhere`
+    has the definitions that the server's other running instances list; empty bytes stand for a
+    trusted definition. `now` is in seconds since the epoch.
     """
     if not listed and not baseline.known:
         return ComparedList(baseline)
@@ -171,7 +174,10 @@ def compared(
 
 
 def accepted(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
-    """Return a baseline that trusts the changes in `digests`, if they are still the same."""
+    """Return a record in which the changes in `digests` are trusted.
+
+    A change that no longer has the given digest stays undecided.
+    """
     known, changes = dict(baseline.known), dict(baseline.changes)
     for name in decided_on(baseline, digests):
         change = changes.pop(name)
@@ -187,7 +193,10 @@ def accepted(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
 
 
 def rejected(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
-    """Return a baseline that withholds the changes in `digests` for good."""
+    """Return a record in which the changes in `digests` withhold their tools for good.
+
+    A change that no longer has the given digest stays undecided.
+    """
     known, changes = dict(baseline.known), dict(baseline.changes)
     for name in decided_on(baseline, digests):
         change = changes[name]
@@ -202,7 +211,7 @@ def rejected(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
 
 
 def decided_on(baseline: Baseline, digests: Mapping[ToolName, str]) -> list[ToolName]:
-    """Return the tools of `digests` whose change in `baseline` is still the one a person saw."""
+    """Return the tools in `digests` whose change in `baseline` still has the given digest."""
     return [
         name
         for name, each in digests.items()
@@ -211,7 +220,7 @@ def decided_on(baseline: Baseline, digests: Mapping[ToolName, str]) -> list[Tool
 
 
 def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, ToolChange]:
-    """Return the withheld tools of a server, each with its change."""
+    """Return the tools of a server that must not be used, each with the change that is why."""
     return {
         name: change
         for name, change in baseline.changes.items()
@@ -222,10 +231,10 @@ def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, ToolChange]:
 def withheld_of(
     digests: Mapping[ToolName, str], baseline: Baseline, rule: Rule
 ) -> dict[ToolName, ToolChange]:
-    """Return the withheld tools among those that one instance lists, each with its change.
+    """Return which of an instance's tools must not be used, each with the change that is why.
 
-    `digests` are the digests of the definitions in that list. A tool is not withheld at an instance
-    that lists a trusted definition of it.
+    `digests` are the digests of the definitions that the instance lists. If it lists a trusted
+    definition of a tool, that tool may be used.
     """
     return {
         name: change
@@ -281,7 +290,7 @@ def _with(
 
 
 def _bounded(baseline: Baseline) -> Baseline:
-    """Return the baseline within the limits; tools that are not listed are dropped first."""
+    """Return the record cut to its size limits; tools that are not listed are dropped first."""
     known, changes = baseline.known, baseline.changes
     if len(known) > MOST_TOOLS:
         gone = [name for name in known if name in changes and changes[name].kind == REMOVED]
@@ -307,7 +316,7 @@ MOST_REPORTED = 4000
 # Instances of one server may list different definitions: some servers write the project's folder
 # into a description. So each instance's list is remembered while it runs.
 class Instances:
-    """The tool lists of one server's running instances, and which changes were reported."""
+    """The tool lists of one server's running instances, and the changes already reported."""
 
     def __init__(self) -> None:
         self._listed: dict[InstanceId, Mapping[ToolName, bytes]] = {}
@@ -316,7 +325,7 @@ class Instances:
     def elsewhere(
         self, instance: InstanceId, running: Collection[InstanceId]
     ) -> dict[ToolName, list[bytes]]:
-        """Return the definitions that other running instances list.
+        """Return the definitions that the other instances in `running` list, by tool.
 
         Instances that have ended are forgotten.
         """
@@ -334,7 +343,7 @@ class Instances:
     def lists(
         self, instance: InstanceId, texts: Mapping[ToolName, bytes], changed: Collection[ToolName]
     ) -> None:
-        """Store the list of an instance, with the definitions of `changed` tools only."""
+        """Store an instance's list: which tools, and the definitions of those in `changed`."""
         self._listed[instance] = {
             name: text if name in changed else b"" for name, text in texts.items()
         }

@@ -44,9 +44,9 @@ def laid_out(text: bytes) -> str:
 
 
 def difference(before: bytes, after: bytes, *, named: str) -> str:
-    """Return the unified difference of two definitions in canonical JSON.
+    """Return the unified diff of two definitions in canonical JSON.
 
-    `named` is the tool's name, for the head of the difference.
+    `named` is the tool's name, for the head of the diff.
     """
     import difflib  # noqa: PLC0415 - a daemon compares only when a person asks
 
@@ -66,7 +66,10 @@ def difference(before: bytes, after: bytes, *, named: str) -> str:
 
 
 def _lines(value: Any, before: str, after: str, indent: str = "") -> list[str]:
-    """Return JSON as lines; a text that contains line breaks takes several lines."""
+    """Return a JSON value as indented lines; a text with line breaks takes several lines.
+
+    `before` and `after` are put around the value: its key, and a comma.
+    """
     if isinstance(value, dict) and value:
         items = [(f"{_visible_json(key)}: ", value[key]) for key in sorted(value)]
         return _nested(items, f"{indent}{before}{{", f"{indent}}}{after}", indent)

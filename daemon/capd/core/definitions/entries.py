@@ -30,7 +30,10 @@ _ASKED: JsonCodec[_Asked] = JsonCodec(_Asked)
 
 
 class EntryIntake:
-    """Checks the entries of one list, which `take` is given one by one."""
+    """Checks the entries of one list (prompts, resources or templates) of a server.
+
+    `take` gets them one by one.
+    """
 
     def __init__(self, kind: str) -> None:
         """Prepare for a list of this kind: `prompts`, `resources` or `resources/templates`."""

@@ -129,7 +129,7 @@ SOURCES: Final[Mapping[str, str]] = {
 
 
 def flags(tool: ToolName, definition: bytes) -> list[Flag]:
-    """Return the flags of one definition by itself.
+    """Return the flags of one tool's definition: parts that resemble published attacks.
 
     Raises:
         MalformedError: it is not JSON.
@@ -159,9 +159,10 @@ def flags_among(
     others: Mapping[ServerName, Iterable[ToolName]],
     own: Iterable[str],
 ) -> list[Flag]:
-    """Return flags for tools of `server` that have, or mention, the names of other tools.
+    """Return flags for tools of `server` whose definitions contain the names of other tools.
 
-    `others` are the tools of all servers, `own` the names of capd's own tools.
+    A flag marks a part that resembles a published attack. `others` are the tools of all servers,
+    `own` the names of capd's own tools.
     """
     servers = {str(name) for name in others if name != server}
     own_names = set(own)

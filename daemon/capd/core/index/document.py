@@ -44,7 +44,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """The values that a person has set for one capability."""
+    """The values in capability-index.yaml that a person has set for one capability."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     """By the names in `OWN_WORDS` and `OWN_ACTIVATION`."""
@@ -54,7 +54,7 @@ class Overrides:
 
 
 def file_entry(entry: IndexEntry, parts: Parts) -> Values:
-    """Return the entry that capd writes for a capability, its keys in the order of the file."""
+    """Return the entry of a capability in capability-index.yaml, its keys in the file's order."""
     rate = round(parts.successes / entry.uses, 3) if entry.uses else None
     return {
         "verb": entry.verb,

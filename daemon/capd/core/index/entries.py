@@ -44,8 +44,8 @@ def in_order(
 ) -> list[IndexEntry]:
     """Return entries sorted by priority, use, fit and recency; ties keep the order of their taps.
 
-    A person sets the priority. `fitting` are the capabilities that name a file of the project.
-    `last_at` is when each was called last.
+    A person sets the priority. `fitting` are the capabilities with a file pattern that a file of
+    the project matches. `last_at` is when each was called last, in seconds since the epoch.
     """
     at = last_at or {}
     return sorted(

@@ -48,10 +48,7 @@ _VERBS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words by which the index describes a capability.
-
-    The module docstring explains each field.
-    """
+    """The words by which the index describes a capability: a verb, what it does, when to use it."""
 
     verb: str
     do: str
@@ -59,7 +56,10 @@ class Words:
 
 
 def extract_words(capability: CapabilitySpec, tools: Sequence[str] = ()) -> Words:
-    """Return the words for a capability whose servers list `tools`."""
+    """Return the verb and texts by which the index describes a capability.
+
+    `tools` are the names of the tools that its servers list.
+    """
     triggers = [one_line(each) for each in (*capability.triggers, *capability.extra_triggers)]
     about = [capability.description, capability.extra_description]
     about += [server.description for server in capability.servers] + [capability.title]

@@ -33,7 +33,7 @@ Call = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Suggestions:
-    """The text, how many capabilities it names, and how many did not fit."""
+    """A text for the model, how many capabilities it names, and how many did not fit."""
 
     text: str = ""
     named: int = 0
@@ -93,7 +93,10 @@ def summary(entry: IndexEntry, call: Call, costs: TokenCosts, room: int = SUMMAR
 
 
 def surrounding_texts(call: Call) -> list[str]:
-    """Return texts with every piece that `suggestions` may put around a capability's words."""
+    """Return texts that contain all that `suggestions` puts around a capability's words.
+
+    Their tokens are counted in advance.
+    """
     frames = [IndexEntry(_NOBODY, "", "x", ["y", "z"], tools, 9) for tools in (1, 9)]
     one = [summary(frame, call, _NOTHING, room=10_000) for frame in frames]
     return [*one, _together(frames, call, _NOTHING, 10_000), call(""), f" NEXT {call('')}"]

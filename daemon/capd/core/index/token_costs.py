@@ -90,7 +90,7 @@ _CUT = "…"
 
 
 class TokenCosts:
-    """The token counts of pieces, and sums of them for whole texts."""
+    """The known token counts of pieces of text, and from them the counts of whole texts."""
 
     def __init__(self, known: Mapping[str, int] | None = None) -> None:
         self._known = known if known is not None else {}
@@ -119,7 +119,10 @@ class TokenCosts:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Yield the pieces of a text. No token reaches across two pieces."""
+    """Yield the pieces of a text, each of which can be counted by itself.
+
+    A tokenizer makes no token across two pieces.
+    """
     start = 0
     for seam in _SEAM.finditer(text):
         at = seam.start()
@@ -147,7 +150,7 @@ def _bound(piece: str) -> int:
 
 
 def usual_bound(piece: str) -> int | None:
-    """Return the most tokens that a piece can have; None if its word is not a usual one."""
+    """Return the most tokens that a piece of text can have; None if its word is not a usual one."""
     for joint in JOINTS:
         if piece.startswith(joint):
             most = USUAL_WORDS.get(piece[len(joint) :])

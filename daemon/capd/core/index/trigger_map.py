@@ -22,7 +22,7 @@ _TRIED_ON = 12
 
 @dataclass(frozen=True, slots=True)
 class TriggerMap:
-    """The map from verbs to names, and how many capabilities it lists and leaves out."""
+    """A text that lists capabilities by verb, and how many it lists and leaves out."""
 
     text: str = ""
     listed: int = 0
@@ -33,7 +33,7 @@ class TriggerMap:
 def trigger_map(
     entries: Iterable[IndexEntry], costs: TokenCosts, room: int = MAP_TOKENS
 ) -> TriggerMap:
-    """Return the map from verbs to names, of at most `room` tokens.
+    """Return the text that lists capabilities by verb, of at most `room` tokens.
 
     `entries` are in order of importance: the first ones are listed if not all fit.
     """

@@ -42,7 +42,10 @@ def short_name(name: str, taken: Iterable[str]) -> str:
 def proposed_triggers(
     name: str, title: str, description: str, tools: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Return at most ten triggers for a server; `tools` pairs names with descriptions."""
+    """Return at most ten phrases by which messages may switch a new server on.
+
+    They are made of its title and description, and of `tools`, pairs of name and description.
+    """
     spoken = re.sub(r"[-_.]+", " ", name).strip()
     found = [f"use {spoken}", *map(_phrase, (title, *_SENTENCE.split(description)[:2]))]
     for tool, text in tools:
@@ -72,9 +75,9 @@ def package_of(command: str, args: Sequence[str]) -> str:
 def collisions(
     triggers: Sequence[str], catalog: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, str, str]]:
-    """Return those of `triggers` that resemble one of another capability.
+    """Return those of `triggers` that resemble a trigger of another capability.
 
-    `catalog` has the triggers of each capability by its name. Each collision is (trigger, other
+    `catalog` has the triggers of each capability by its name. Each result is (trigger, other
     trigger, capability), with the nearest trigger of that capability.
     """
     theirs = [

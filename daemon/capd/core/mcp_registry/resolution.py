@@ -117,7 +117,7 @@ class InstalledLaunchers:
 
 @dataclass(frozen=True, slots=True)
 class InputQuestion:
-    """An input of an entry: a value that a person may be asked for."""
+    """A value that a server needs from a person, such as an API key, as its entry describes it."""
 
     name: str
     where: Where
@@ -161,7 +161,10 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """One way of starting an entry's server: its package or remote, with templates and inputs."""
+    """One way of starting the server of a registry's entry.
+
+    It has the package or the URL, the templates of the command line, and the values to ask for.
+    """
 
     name: str
     version: str
@@ -189,7 +192,7 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The command or URL, and the environment or headers, that a server's definition gets."""
+    """What goes into a server's definition: command or URL, and environment or headers."""
 
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -213,7 +216,9 @@ class Image:
 
 
 def resolve(entry: Entry, machine: InstalledLaunchers, wanted: Kind | None = None) -> Resolution:
-    """Return how to start an entry on this machine; `wanted` is the only kind allowed, or empty.
+    """Return how to start the server of an entry on this machine.
+
+    `wanted` is the only kind of package or remote that is allowed; without it, every kind is.
 
     Raises:
         EntryError: there is no way to start it here. The text says why, for each of its packages
@@ -256,10 +261,10 @@ def resolve(entry: Entry, machine: InstalledLaunchers, wanted: Kind | None = Non
 def launch(
     resolution: Resolution, artifact: Artifact, values: Mapping[str, Sequence[str]]
 ) -> Launch:
-    """Return the command line, or the URL, for a server's definition.
+    """Return the command line or the URL for a server's definition.
 
-    `values` are the values of each input by its name; that of a secret is `{{ENV:KEY}}`. `artifact`
-    is the downloaded package.
+    `values` are the values that a person gave, by the names of the inputs; that of a secret is
+    `{{ENV:KEY}}`. `artifact` is the downloaded package.
 
     Raises:
         EntryError: a required value is missing, or a value is not allowed for its input.
@@ -290,7 +295,7 @@ def launch(
 
 
 def image_of(resolution: Resolution) -> Image:
-    """Return the image of a resolution of kind `oci`."""
+    """Return the image of a server that runs in a container (kind `oci`), split into its parts."""
     return _image(resolution.identifier, resolution.package_version, resolution.base_url)
 
 
@@ -447,7 +452,10 @@ class _Asking:
         is_repeated: bool = False,
         is_secret: bool = False,
     ) -> Slot:
-        """Add an input and return its slot; `is_secret` says that it is a part of a secret."""
+        """Add a value that a person is asked for, and return the place for it in a template.
+
+        `is_secret` says that it is a part of a secret.
+        """
         base = re.sub(r"[^A-Za-z0-9_.-]+", "_", name.strip().lstrip("-"))[:100] or "value"
         unique = base
         for number in range(2, _NAME_NUMBER):
@@ -470,7 +478,7 @@ class _Asking:
         return Slot(unique)
 
     def leave_to_person(self, name: str) -> None:
-        """Require that a person gives the value of an input, whatever its publisher proposes."""
+        """Have a person give the value of an input, even if its publisher proposes one."""
         asked = self._inputs[name]
         self._inputs[name] = replace(asked, is_required=True, default="", choices=())
 
@@ -484,7 +492,7 @@ class _Asking:
         return found
 
     def template(self, given: KeyValue | Argument, name: str, where: Where) -> Template:
-        """Return the template of an input: its fixed value with variables, or its own slot."""
+        """Return the template of a value: its fixed text with variables, or one place to fill."""
         if given.value is not None:
             names = self.variables(given.variables, where, is_secret=bool(given.is_secret))
             return template(plain(given.value), names, name)
@@ -512,7 +520,7 @@ class _Asking:
 
 
 def _looks_secret(name: str, where: Where, given: Input) -> bool:
-    """Tell whether an input's name suggests a secret, although it is not marked as one."""
+    """Tell whether the name of an input suggests a secret, although it is not marked as one."""
     is_open = where in {"environment", "header"} and given.default is None and not given.choices
     return is_open and given.format != "number" and _SECRET.search(name) is not None
 
@@ -528,7 +536,7 @@ def _own_text(text: str, what: str) -> str:
 def _arguments(
     given: Sequence[Argument] | None, asking: _Asking, launcher: Kind | None
 ) -> Iterator[CommandWord]:
-    """Yield the words of arguments.
+    """Yield the parts of a command line that the arguments of an entry define.
 
     With `launcher`, they are options of that launcher: only those on a list are permitted, and
     those that capd passes itself are left out.
@@ -593,7 +601,7 @@ def _of_launcher(word: CommandWord, kind: Kind, asking: "_Asking") -> CommandWor
 
 
 def _mount_source(word: CommandWord) -> tuple[str, ...] | None:
-    """Return the inputs at the beginning of the path of the folder that a mount shares.
+    """Return the inputs that begin the path of the folder that a docker mount shares.
 
     The result is empty for a volume that docker keeps under a name of its own. It is None if the
     publisher alone has chosen the folder, or if the options cannot be read in the way docker reads

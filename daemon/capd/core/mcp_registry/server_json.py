@@ -33,7 +33,7 @@ class EntryError(CapdError):
 
 
 class Input(msgspec.Struct, rename="camel"):
-    """A value that a person gives, or that the entry itself fixes (`value`)."""
+    """A value of an entry: one that a person gives, or one that the entry fixes (`value`)."""
 
     description: str | None = None
     is_required: bool | None = False
@@ -46,7 +46,7 @@ class Input(msgspec.Struct, rename="camel"):
 
 
 class TemplateInput(Input):
-    """An input whose fixed value may contain other inputs, in curly braces."""
+    """An input whose fixed value may contain other inputs by name, in curly braces."""
 
     variables: dict[str, Input] | None = None
 
@@ -61,7 +61,7 @@ class Argument(TemplateInput):
 
 
 class KeyValue(TemplateInput):
-    """A variable of the environment, or a header."""
+    """A named value: a variable of the environment, or an HTTP header."""
 
     name: str = ""
 
@@ -139,7 +139,7 @@ class _Page(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One version of a server, with what the registry says about it."""
+    """One version of a server in an MCP registry, with what the registry says about it."""
 
     server: Server
     status: Status = "active"

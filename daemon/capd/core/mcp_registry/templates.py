@@ -22,7 +22,7 @@ SECRET = lazy_pattern(r"\{\{ENV:[A-Za-z_][A-Za-z0-9_]*\}\}")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for the value of one input."""
+    """A place in a text for the value of one input."""
 
     name: str
 
@@ -38,7 +38,9 @@ def plain(value: Any) -> str:
 
 
 def literal(text: str, what: str) -> str:
-    """Return a publisher's text unchanged, if it may be a literal; `what` names it in errors.
+    """Return a publisher's text unchanged, if it may be a literal part of a template.
+
+    `what` names the text in errors.
 
     Raises:
         EntryError: it contains `{{`, a line break or another unprintable character.
@@ -51,9 +53,10 @@ def literal(text: str, what: str) -> str:
 
 
 def template(text: str, names: Mapping[str, str], what: str) -> Template:
-    """Return the template of a fixed value; `names` has the slot's name for each variable.
+    """Return the template of a text such as `postgres://{host}/{name}`.
 
-    An identifier in braces that is not a variable stays unchanged, as the schema says.
+    `names` has, for each variable, the name of the input that gives its value. An identifier in
+    braces that is no variable stays unchanged, as the schema says. `what` names the text in errors.
 
     Raises:
         EntryError: as in `literal`.
@@ -70,12 +73,12 @@ def template(text: str, names: Mapping[str, str], what: str) -> Template:
 
 
 def slots(text: Template) -> tuple[str, ...]:
-    """Return the names of the slots of a template."""
+    """Return the names of the inputs whose values a template contains."""
     return tuple(part.name for part in text if isinstance(part, Slot))
 
 
 def filled(text: Template, values: Mapping[str, str]) -> str | None:
-    """Return the text with its values; None if one of them is missing.
+    """Return the text of a template with the values filled in; None if one of them is missing.
 
     Raises:
         EntryError: literal parts and values make up a `{{` that none of them has by itself.
@@ -90,10 +93,10 @@ def filled(text: Template, values: Mapping[str, str]) -> str | None:
 
 
 def filled_url(text: Template, values: Mapping[str, str]) -> str | None:
-    """Return a URL with its values percent-encoded, so that no value changes another part.
+    """Return the URL of a template with its values percent-encoded.
 
-    A value is not encoded if the URL begins with its slot, or if it is a secret's placeholder. None
-    if a value is missing.
+    So no value changes another part of the URL. A value is not encoded if the URL begins with it,
+    or if it is a secret's placeholder. None if a value is missing.
     """
     encoded = {
         name: value

@@ -41,14 +41,14 @@ class BootstrapRules:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapFile:
-    """One bootstrap file that exists, by its path in the project."""
+    """One bootstrap file that exists: its path in the project, and its text."""
 
     path: str
     text: str
 
     @property
     def part(self) -> str:
-        """The file's text below a heading with its path, as one part of `Bootstrap.text`."""
+        """The file's text below a heading with its path."""
         return f"\n\n# {self.path}\n\n{self.text.strip()}"
 
 
@@ -76,14 +76,14 @@ class Bootstrap:
         return hashlib.sha256(self.text.encode("utf-8", "replace")).hexdigest()
 
     def largest(self) -> list[str]:
-        """Return each file with its size, the largest first, for a warning."""
+        """Return the path and size of each file, the largest first, for a warning."""
         by_size = sorted(self.files, key=lambda each: -len(each.text))
         return [f"{each.path} ({len(each.text)})" for each in by_size]
 
     def shown(self, most_characters: int) -> str:
-        """Return one text of at most `most_characters`: whole files, then the names of the others.
+        """Return a text of at most `most_characters`: whole files, then the paths of the others.
 
-        The text is empty if not even the names fit.
+        The text is empty if not even the paths fit.
         """
         if len(self.text) <= most_characters:
             return self.text
@@ -99,7 +99,7 @@ class Bootstrap:
 
 
 def text_of(files: Sequence[BootstrapFile]) -> str:
-    """Return one text with all `files`; empty without files."""
+    """Return one text with all `files`, each below its path; empty without files."""
     return _HEAD + "".join(each.part for each in files) if files else ""
 
 

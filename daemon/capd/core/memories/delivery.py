@@ -26,7 +26,7 @@ class MemoryText:
 
 @dataclass(slots=True)
 class MemoryDelivery:
-    """The delivery of memories in one conversation."""
+    """Which memories one conversation has got, and how many tokens of its budget they took."""
 
     budget: int = DEFAULT_BUDGET
     spent: int = 0
@@ -66,11 +66,14 @@ class MemoryDelivery:
         return MemoryText(text, tuple(due[id(each)] for each in fitting))
 
     def leave_out(self, known: Iterable[PricedMemory]) -> None:
-        """Never deliver any of `known` in this conversation."""
+        """Note that none of `known` is ever delivered in this conversation."""
         self.left_out.update(dict.fromkeys(each.key for each in known))
 
     def take_room(self, tokens: int) -> bool:
-        """Take `tokens` of the budget for a note; return False and take none if fewer are left."""
+        """Take `tokens` of the budget for a memory in a tool's description.
+
+        Return False, and take none, if fewer are left.
+        """
         if self.spent + tokens > self.budget:
             return False
         self.spent += tokens

@@ -34,7 +34,7 @@ class PricedMemory:
 
 @dataclass(frozen=True, slots=True)
 class ToolMemories:
-    """The memories of one tool, with the notes and refusals that they lead to."""
+    """The memories about one tool, and what they add to its description or refuse."""
 
     memories: tuple[PricedMemory, ...] = ()
     refusing: tuple[MemorySpec, ...] = ()
@@ -53,7 +53,7 @@ class KnownMemories:
     _of_tools: dict[Tool, ToolMemories] = field(default_factory=dict)
 
     def of_tool(self, tool: Tool) -> ToolMemories:
-        """Return the memories of a tool."""
+        """Return the memories about a tool."""
         found = self._of_tools.get(tool)
         if found is None:
             if len(self._of_tools) >= MOST_TOOLS:
@@ -87,10 +87,10 @@ def known_memories(
     *,
     is_final: bool = True,
 ) -> KnownMemories:
-    """Return `memories` with their costs; `counted` has the tokens of texts, by UTF-8.
+    """Return `memories` with their costs in tokens, to be looked up by capability and tool.
 
-    A text that is not in `counted` costs as many tokens as it has bytes. `is_final` says that no
-    further text will be counted, so that these costs are final.
+    `counted` has the tokens of texts, by UTF-8. A text that is not in it costs as many tokens as it
+    has bytes. `is_final` says that no further text will be counted, so that these costs are final.
     """
     counts = counted or {}
     known = (
@@ -105,7 +105,10 @@ def known_memories(
 
 
 def texts_of(memory: MemorySpec) -> list[bytes]:
-    """Return the texts whose tokens have to be counted for a memory: its entry and its note."""
+    """Return the texts of a memory whose tokens have to be counted.
+
+    They are its entry in a list of memories, and its note in a tool's description.
+    """
     note_texts = notes([memory]) if memory.kind == "corrective" else []
     return [text.encode() for text in (entry(memory), *note_texts)]
 
@@ -117,6 +120,6 @@ def tokens_of(text: str, counted: Mapping[bytes, int]) -> int:
 
 
 def key_of(memory: MemorySpec) -> str:
-    """Return the key under which a memory's delivery is remembered."""
+    """Return the key under which a conversation remembers that it got this memory."""
     digest = blake2b(entry(memory).encode(), digest_size=6).hexdigest()
     return f"{memory.tap}/{memory.name}@{digest}"

@@ -41,7 +41,7 @@ class Lesson:
 
 @dataclass(slots=True)
 class Failures:
-    """The last failed calls of one session."""
+    """The last failed calls of one session, to be compared with calls that work."""
 
     _failed: dict[tuple[ServerName, ToolName, bytes], Mapping[str, Any]] = field(
         default_factory=dict
@@ -62,9 +62,9 @@ class Failures:
             del self._failed[next(iter(self._failed))]
 
     def worked(self, server: ServerName, tool: ToolName, arguments: bytes) -> list[Lesson]:
-        """Note a successful call; return its lessons.
+        """Note a successful call; return what it teaches about calls that failed before.
 
-        Each failed call of the same tool before it gives one lesson at most, and is then dropped.
+        Each failed call of the same tool gives one lesson at most, and is then dropped.
         """
         if not self._failed:
             return []
@@ -83,19 +83,19 @@ class Failures:
 
 @dataclass(slots=True)
 class Lessons:
-    """The lessons of all sessions, and how often each was learned."""
+    """The lessons of all sessions, and how often each came up."""
 
     _counts: dict[Lesson, int] = field(default_factory=dict)
 
     def learned(self, lesson: Lesson) -> None:
-        """Count one more time that a lesson was learned."""
+        """Count one more time that a lesson came up."""
         count = self._counts.pop(lesson, 0)
         self._counts[lesson] = count + 1
         while len(self._counts) > MOST_LESSONS:
             del self._counts[next(iter(self._counts))]
 
     def forget(self, lesson: Lesson) -> None:
-        """Stop proposing a lesson."""
+        """Stop proposing that a lesson becomes a memory."""
         self._counts.pop(lesson, None)
 
     def proposals(self) -> list[tuple[Lesson, int]]:
@@ -151,9 +151,10 @@ def _words(name: str, wrong: Mapping[str, Any], right: Mapping[str, Any]) -> str
 
 
 def _mistake(wrong: Any, right: Any) -> dict[str, Any]:
-    """Return the schema of a mistaken argument, whose value was `wrong` where `right` worked.
+    """Return a JSON Schema that wrong values of an argument match.
 
-    For lists it is the schema of the items that `right` lacks.
+    `wrong` is the value in the call that failed, and `right` the one in the call that worked. For
+    lists it is the schema of the items that `right` lacks.
     """
     if isinstance(wrong, list) and isinstance(right, list):
         gone = [each for each in wrong if not any(_is_same(each, other) for other in right)]

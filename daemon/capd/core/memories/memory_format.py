@@ -83,7 +83,7 @@ class MemoryRead:
 
 @dataclass(slots=True)
 class _Written:
-    """The keys of a file, and the line of each."""
+    """The keys of a memory file with their values, and the line of each."""
 
     values: dict[str, Any]
     lines: dict[str, int] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class _Written:
 
 
 def read_memory(tap: TapName, file: MemoryFile) -> MemoryRead:
-    """Return the memory that a file defines, or findings that say why it defines none."""
+    """Return the memory that a file defines, or the findings that say why it defines none."""
     revision = hashlib.sha256(file.content).hexdigest()
     try:
         text = _text(file.content)

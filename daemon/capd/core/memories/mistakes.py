@@ -74,10 +74,10 @@ def checked_mistake(schema: object) -> bytes:
 
 
 def mistake_of(patterns: Mapping[str, str]) -> dict[str, Any]:
-    """Return the schema of calls whose arguments match all `patterns`, globs by argument name.
+    """Return the JSON Schema of calls whose arguments match all `patterns`.
 
-    A list matches if one of its texts does. A number, a boolean or null matches if the glob is its
-    JSON.
+    `patterns` are globs by argument name. A list matches if one of its texts does. A number, a
+    boolean or null matches if the glob is its JSON.
     """
     return {
         "required": list(patterns),
@@ -107,7 +107,11 @@ def _parts(glob: str) -> list[str]:
 
 
 def _check(schema: object, path: str, depth: int, *, is_call: bool = False) -> None:
-    """Check a schema and its parts; `is_call` says that it is for all arguments of a call."""
+    """Raise MistakeError if a schema, or a part of it, is not allowed for a mistake.
+
+    `path` says where the schema is, for the error, and `depth` how deeply it is nested. `is_call`
+    says that it is for all arguments of a call.
+    """
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):

@@ -19,7 +19,7 @@ SEAM_TOKENS = 1
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A memory whose cost in tokens is known."""
+    """A memory with its cost in tokens."""
 
     memory: MemorySpec
     tokens: int
@@ -37,7 +37,7 @@ class Priced:
 
 @dataclass(frozen=True, slots=True)
 class ChosenMemories:
-    """The memories to deliver, in order, and those that do not fit."""
+    """The memories to deliver, in order, and those for which there is no room."""
 
     delivered: tuple[Priced, ...] = ()
     left_out: tuple[Priced, ...] = ()

@@ -37,7 +37,10 @@ class Subjects:
         return f"{found.name}:{tool}" if isinstance(found, Named) else wanted
 
     def unmatched(self, capability: str, tool: str) -> str:
-        """Return why a memory with these names is never delivered; empty if they exist."""
+        """Return why a memory about `capability` or `tool` is never delivered.
+
+        The text is empty if both exist.
+        """
         if capability and (problem := _missing("capability", capability, self._book(capability))):
             return problem
         server, colon, _ = tool.partition(":")

@@ -22,7 +22,7 @@ NO_USE = "nothing speaks for it"
 
 @dataclass(frozen=True, slots=True)
 class TaskItem:
-    """A tool, a capability or a memory that could help with the task."""
+    """A part that could help with a task: a tool, a capability or a memory."""
 
     key: str
     tokens: int
@@ -34,7 +34,7 @@ class TaskItem:
 
 @dataclass(frozen=True)
 class TaskSet:
-    """The chosen parts, in the order in which they were offered."""
+    """The parts that were chosen for a task, in the order in which they were offered."""
 
     chosen: tuple[TaskItem, ...] = ()
     left_out: tuple[tuple[TaskItem, str], ...] = ()
@@ -62,7 +62,7 @@ _EMPTY = _State(0, 0.0, frozenset())
 
 
 def best_set(parts: Sequence[TaskItem], budget: int, most_states: int = MOST_STATES) -> TaskSet:
-    """Return the parts with the greatest worth that have at most `budget` tokens together."""
+    """Return the parts that together have the greatest worth and at most `budget` tokens."""
     by_key = {each.key: at for at, each in enumerate(parts)}
     usable = [
         at
@@ -91,7 +91,10 @@ def best_set(parts: Sequence[TaskItem], budget: int, most_states: int = MOST_STA
 def _options(
     parts: Sequence[TaskItem], root: int, below: Sequence[int], budget: int
 ) -> list[_State]:
-    """Return the combinations of the part `root` with any of the parts `below`, which need it."""
+    """Return the combinations of the part `root` with any of the parts that need it.
+
+    `below` are the indexes of these parts.
+    """
     options = [_State(parts[root].tokens, parts[root].worth, frozenset({root}))]
     for at in below:
         more = _State(parts[at].tokens, parts[at].worth, frozenset({at}))
@@ -106,7 +109,10 @@ def _joined(one: _State, other: _State) -> _State:
 
 
 def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
-    """Return the states that no other one beats in both tokens and worth, at most `most`."""
+    """Return at most `most` of the partial solutions `states`.
+
+    A state is dropped if another one has no more tokens and no less worth.
+    """
     fitting = [each for each in states if each.tokens <= budget]
     fitting.sort(key=lambda each: (each.tokens, -each.worth))
     kept: list[_State] = []
@@ -121,7 +127,7 @@ def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
 
 
 def _greedy(parts: Sequence[TaskItem], usable: Sequence[int], budget: int) -> _State:
-    """Return the set that results from taking the parts with the best worth per token first."""
+    """Return the solution that takes the parts with the best worth per token first."""
     state = _EMPTY
     keys: set[str] = set()
     waiting = sorted(usable, key=lambda at: -parts[at].worth / max(1, parts[at].tokens))

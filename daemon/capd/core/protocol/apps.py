@@ -85,11 +85,9 @@ def _page(meta: _Meta) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AppCaller:
-    """The server whose app makes a call.
+    """The server whose app makes a call, or the servers that could be meant.
 
-    `rivals` are set instead if several servers could be meant.
-
-    Both are empty if no app makes the call.
+    `rivals` are set if several servers could be meant. Both are empty if no app makes the call.
     """
 
     server: ServerIdentity | None = None
@@ -120,10 +118,10 @@ class OpenApps:
     def caller(
         self, having: Sequence[ServerIdentity], named: Container[ServerIdentity] | None = None
     ) -> AppCaller:
-        """Return which app makes a call.
+        """Return the server whose app makes a call.
 
-        `having` are the servers that have a tool of the called name. `named` are those with the
-        app page that the call names; None if it names none.
+        `having` are the servers that have a tool of the called name. `named` are those with the app
+        page that the call names; None if it names none.
         """
         if named is not None:
             having = [each for each in having if each in named]
@@ -140,7 +138,11 @@ class OpenApps:
         return self._called.get(page)
 
     def saved(self) -> list[dict[str, ServerIdentity]]:
-        """Return the state to save: servers by the page of called tools, and by pages read."""
+        """Return what is saved of a session.
+
+        It has two mappings to servers: from the pages of called tools, and from pages that were
+        read.
+        """
         return [dict(self._called), dict(self._read)] if self else []
 
     def restore(self, saved: Sequence[Mapping[str, ServerIdentity]]) -> None:

@@ -100,7 +100,7 @@ _INPUT_REQUIRED: JsonCodec[InputRequired] = JsonCodec(InputRequired)
 
 
 class EnvelopeError(CapdError):
-    """A stateless request's `_meta` is not valid; contains the JSON-RPC error to answer with."""
+    """A stateless request's `_meta` is not valid; has the JSON-RPC error to answer with."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -181,7 +181,7 @@ def envelope(meta: Members) -> Envelope | None:
 
 
 def facts(version: str, info: bytes, capabilities: bytes) -> ClientFacts:
-    """Return a client's facts in a form that every server accepts.
+    """Return what a client says about itself, in a form that every server accepts.
 
     A client without a name or version is introduced as capd. Otherwise servers would refuse the
     handshake, and with it every session that shares the instance.
@@ -210,7 +210,7 @@ def text_of(value: msgspec.Raw | None) -> str:
 
 
 def offers(client: ClientFacts, method: str, params: bytes = b"") -> bool:
-    """Tell whether `client` has the capability for a server's request `method`.
+    """Tell whether a client has the MCP capability that a server's request `method` needs.
 
     `params` are those of the request: a client that can elicit by form need not be able to elicit
     by URL.
@@ -243,7 +243,7 @@ def question_for_handshake(method: str, params: bytes, elicitation_id: str) -> b
 
 
 def offers_anything(client: ClientFacts) -> bool:
-    """Tell whether `client` has the capability for any request of a server."""
+    """Tell whether a client has the MCP capability for any request of a server."""
     return any(offers(client, method) for method in NEEDED_CAPABILITY)
 
 
@@ -288,7 +288,10 @@ def result_for_stateless(result: Result, method: str) -> Result:
 
 
 def _lacking(method: str, has: Callable[[str], bool]) -> bytes:
-    """Return the members that a result of `method` should have and lacks, each with a comma."""
+    """Return the JSON members that a result of `method` should have and lacks.
+
+    Each is followed by a comma. `has` tells whether the result has a member.
+    """
     lacking = b"" if has("resultType") else b'"resultType":"complete",'
     if method in CACHEABLE:
         # A server of the other generation promises nothing about its next answer.

@@ -24,7 +24,7 @@ def only_session(in_call: Iterable[SessionKey], holders: Iterable[SessionKey]) -
 
 
 def refusal(server: ServerName, method: str) -> str:
-    """Return the error for a server's request when several sessions could be meant."""
+    """Return the text of the error for a server's request that may be for several sessions."""
     return (
         f"several sessions use {server}, and {method} could be for any of them; "
         'give this server scope = "session" in its definition'

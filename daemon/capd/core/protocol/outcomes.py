@@ -77,5 +77,5 @@ def failed_result(error: CallFailedError) -> bytes:
 
 
 def text_result(text: str, *, is_error: bool = False) -> bytes:
-    """Return the MCP result of one of capd's own tools."""
+    """Return a text as the MCP result of one of capd's own tools."""
     return msgspec.json.encode({"content": [{"type": "text", "text": text}], "isError": is_error})

@@ -51,7 +51,7 @@ def is_within(uri: str, subscribed: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Which servers to ask for a resource."""
+    """Which servers to ask for a resource, or which ones it is unclear between."""
 
     servers: list[ServerIdentity]
     """The servers to ask; more than one only if several list the resource."""
@@ -87,7 +87,7 @@ def owners(
 
 
 def _fit(templates: Iterable[str], uri: str) -> int:
-    """Return the number of literal characters of the template that fits best; -1 if none fits."""
+    """Return how many literal characters the template has that fits `uri` best; -1 if none fits."""
     fitting = (each for each in templates if matches(each, uri))
     return max((len(_EXPRESSION.sub("", each)) for each in fitting), default=-1)
 

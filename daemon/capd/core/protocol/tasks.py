@@ -99,7 +99,7 @@ class TaskOwners:
         return list(self._servers.get(task, ()))
 
     def saved(self) -> dict[str, list[ServerIdentity]]:
-        """Return the state to save."""
+        """Return the servers by task id, in the form in which a session is saved."""
         return {task: list(servers) for task, servers in self._servers.items()}
 
     def restore(self, saved: Mapping[str, Iterable[ServerIdentity]]) -> None:

@@ -22,7 +22,7 @@ _IDENTITY = lazy_pattern(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A file of the cache, or a server's folder there."""
+    """A cached file, or a server's private folder, that may have to be deleted."""
 
     name: str
     used_at: float
@@ -39,11 +39,11 @@ def project_mark(project: str) -> str:
 def files_to_delete(
     found: Iterable[Leftover], now: float, *, projects: Iterable[str], running: Collection[str]
 ) -> list[Leftover]:
-    """Return what to delete.
+    """Return which of the files `found` to delete.
 
     `projects` are the real paths of the projects that are trusted and exist. `running` are the
-    identities of running servers. If a file's time is in the future, it comes from a wrong clock,
-    and the file does not count as old.
+    identities of running servers. `now` is in seconds since the epoch. If a file's time is in the
+    future, it comes from a wrong clock, and the file does not count as old.
     """
     marks = {project_mark(project) for project in projects}
     gone = []

@@ -7,7 +7,7 @@ DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The bounds of the ledger."""
+    """How old the ledger's rows may get, and how large its file."""
 
     days: float = 90.0
     size_bytes: int = 128 << 20

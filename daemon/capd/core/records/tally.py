@@ -21,7 +21,7 @@ DECISION_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 @dataclass(slots=True)
 class Histogram:
-    """How many values were at most each bound, with their sum."""
+    """Counts of values by size: how many were at most each bound, and their sum."""
 
     bounds: Sequence[float]
     counts: list[int] = field(default_factory=list)
@@ -38,14 +38,14 @@ class Histogram:
 
 
 class Names:
-    """The names that are labels of their own; every other name is counted as `other`."""
+    """The names that are counted separately; every other name is counted as `other`."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self._labels: dict[str, str] = {}
         self._most = most
 
     def label(self, name: str) -> str:
-        """Return the name as a label; `other` once there are too many different names."""
+        """Return the name to count under: `name`, or `other` once there are too many names."""
         label = self._labels.get(name)
         if label is None:
             if len(self._labels) >= self._most:
@@ -55,7 +55,7 @@ class Names:
 
 
 class Tally:
-    """The sums since the daemon started."""
+    """Counts of calls, decisions and sessions since the daemon started, for the metrics."""
 
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str]] = Counter()
@@ -76,7 +76,7 @@ class Tally:
         self._words = Names()
 
     def note(self, note: Note) -> None:
-        """Count what happened."""
+        """Count the event that a note for the ledger describes."""
         match note:
             case CallNote():
                 self._called(note)

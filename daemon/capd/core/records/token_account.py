@@ -52,7 +52,7 @@ class ListChange:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a session in tokens; None means not known."""
+    """The token counts of a session; None means not known."""
 
     tools: int | None
     """The number of tools that the client was sent; None if it never asked."""
@@ -91,18 +91,19 @@ class Figures:
         return total
 
     def saved(self, all_tools: int | None) -> int | None:
-        """Return `all_tools`, the tokens of a list of every tool, minus the surface.
+        """Return how many tokens fewer the session reads than with a list of every tool.
 
-        Below 0, the surface costs more. The result is None if one of the two is not known.
+        `all_tools` are the tokens of that list. The session reads its list and instructions. Below
+        0, it reads more. The result is None if one of the two is not known.
         """
         if all_tools is None or self.surface is None:
             return None
         return all_tools - self.surface
 
     def net(self, all_tools: int | None) -> int | None:
-        """Return the savings minus the added tokens, as if the session were one single prompt.
+        """Return the saved tokens minus those of other texts, as if the session were one prompt.
 
-        The result is None if one of the two is not known.
+        `all_tools` are the tokens of a list of every tool. The result is None if one is not known.
         """
         saved = self.saved(all_tools)
         return None if saved is None or self.added is None else saved - self.added
@@ -116,7 +117,7 @@ class _Open:
 
 
 class TokenAccount:
-    """Sums up what one session was sent, as far as it is counted."""
+    """Sums up the tokens of what one session was sent, as far as they are counted."""
 
     __slots__ = ("_instructions", "_last", "_list", "_listed", "_open", "_own", "_sums", "_text")
 
@@ -169,7 +170,7 @@ class TokenAccount:
         return is_list_open or self._instructions is None or bool(self._open)
 
     def uncounted_texts(self) -> Iterator[bytes]:
-        """Yield the texts whose counts `store_counts` needs."""
+        """Yield the texts whose token counts `store_counts` needs."""
         if self._listed is not None and self._list is None:
             yield from self._listed
         if self._instructions is None:
@@ -178,7 +179,7 @@ class TokenAccount:
             yield from each.texts
 
     def store_counts(self, count: Count) -> None:
-        """Store the counts that are known by now."""
+        """Store the token counts that are known by now; `count` returns that of a text, or None."""
         if self._listed is not None and self._list is None:
             own = _summed(self._listed[: self._own], count)
             rest = _summed(self._listed[self._own :], count)
@@ -239,7 +240,11 @@ class TokenAccount:
 
 
 def sent_anew(before: Sequence[bytes], after: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return the end of a list, from the first byte in which it differs from the list before."""
+    """Return the parts of the list `after` that a model has to read again.
+
+    That is everything from the first byte in which it differs from `before`. The first part may be
+    the rest of a definition; the others are whole definitions.
+    """
     for at, (old, new) in enumerate(zip_longest(before, after)):
         if old == new:
             continue

@@ -23,7 +23,7 @@ _TEXT: JsonCodec[str] = JsonCodec(str)
 
 @dataclass(frozen=True, slots=True)
 class LineEnds:
-    """The members of an object with one large member, an object or a list, that is not parsed."""
+    """The members of a JSON-RPC line with one large member, an object or list left unparsed."""
 
     scalars: dict[str, Any]
     """Every other member. Of two with the same name, the last counts."""
@@ -51,9 +51,10 @@ class LineEnds:
 
 
 def line_ends(head: bytes, tail: bytes) -> LineEnds | None:
-    """Return the members in `head` and `tail`, the first and last bytes of a line.
+    """Return the members of a line that is too long to be parsed.
 
-    None if the line has another structure.
+    `head` and `tail` are the first and the last bytes of the line. None if the line has another
+    structure than one large member, with small ones before and after it.
     """
     before = _before_container(head)
     behind = _after_container(tail)
@@ -70,8 +71,9 @@ def line_ends(head: bytes, tail: bytes) -> LineEnds | None:
 
 
 def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
-    """Return the members before the first object or list, that container's name, and its start.
+    """Return what precedes the first object or list inside the object that `head` begins.
 
+    That is its members as JSON, the name of the object or list, and the index where this starts.
     The result is None if `head` is not the beginning of such an object.
     """
     first = len(head) - len(head.lstrip(_SPACE))
@@ -91,10 +93,11 @@ def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
 
 
 def _after_container(tail: bytes) -> tuple[bytes, int] | None:
-    """Return the members after the last object or list, and how many bytes follow that container.
+    """Return what follows the last object or list inside the object that `tail` ends.
 
-    The result is None if `tail` is not the end of such an object. Reading JSON backwards is not
-    ambiguous, because there is no backslash outside of strings.
+    That is its members as JSON, and how many bytes follow the object or list. The result is None if
+    `tail` is not the end of such an object. Reading JSON backwards is not ambiguous, because there
+    is no backslash outside of strings.
     """
     text = tail.rstrip(_SPACE)
     if not text.endswith(b"}"):
@@ -118,7 +121,10 @@ def _before_space(text: bytes, at: int) -> int:
 
 
 def _start_of_scalar(text: bytes, end: int) -> int:
-    """Return the start of the scalar that ends at `end`; 0 if it begins before these bytes."""
+    """Return where the number, text or constant starts that ends at `end` in `text`.
+
+    The result is 0 if it begins before these bytes.
+    """
     if text[end - 1 : end] != b'"':
         return max(text.rfind(_BARE_ENDS[i : i + 1], 0, end) for i in range(len(_BARE_ENDS))) + 1
     at = end - 1

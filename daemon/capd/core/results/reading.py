@@ -101,7 +101,7 @@ def arguments_of(arguments: bytes | msgspec.Raw) -> Arguments:
 
 
 def foreign() -> str:
-    """Return the answer for a handle of another session."""
+    """Return the answer for a model that names the handle of another session's result."""
     return (
         "This handle belongs to another session, and only that one and the sessions that it "
         "started may read it. Call the tool again here."
@@ -169,7 +169,7 @@ def _choices(parts: ResultParts) -> str:
 
 
 def found(query: str, count: int, shown: list[str], what: str) -> tuple[str, str | None]:
-    """Return the answer to `query`: a line about the hits, then the hits. None if there are none.
+    """Return the answer to a search in a result: a line about the hits, then the hits or None.
 
     `count` is the number of all hits, `shown` are those that fit, and `what` names their kind.
     """
@@ -181,7 +181,7 @@ def found(query: str, count: int, shown: list[str], what: str) -> tuple[str, str
 
 
 def too_large(size_bytes: int) -> str:
-    """Return the answer to a query or a path for a result that is too large to be parsed."""
+    """Return the answer to a search or a path in a result that is too large to be parsed."""
     return (
         f"This result has {size_bytes:,} bytes. Over {PARSED_BYTES:,} it can only be read by "
         "offset and length (in bytes of its JSON), not by query, json_path or part."

@@ -66,7 +66,7 @@ def _with_first(data: bytes, member: bytes) -> bytes:
 
 
 def _protect(kept: KeptPlaces, path: Path, omissions: Sequence[Omission]) -> None:
-    """Add to `kept` the places to restore because the validator objects at `path`."""
+    """Add to `kept` the places that must not be cut, because the validator objects at `path`."""
     before = len(kept.whole), len(kept.full)
     at = [each for each in omissions if each.path == path]
     below = [each for each in omissions if each.path[: len(path)] == path]
@@ -80,6 +80,9 @@ def _protect(kept: KeptPlaces, path: Path, omissions: Sequence[Omission]) -> Non
 
 
 def note_of(handle: str, tool: str) -> bytes:
-    """Return the value of the member `NOTE`; `tool` is the name of the tool that reads."""
+    """Return the value of the member that says that structured content is cut.
+
+    `tool` is the name of the tool that reads the whole result by `handle`.
+    """
     text = f"This is cut to its first parts. The tool {tool} reads all of it by the handle."
     return msgspec.json.encode({"handle": handle, "note": text})

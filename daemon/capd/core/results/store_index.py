@@ -37,7 +37,7 @@ class StoreIndex:
         self.total_bytes -= self._sizes.pop(name, 0)
 
     def make_room(self, size_bytes: int, keep: str) -> list[str]:
-        """Remove the least recently used entries so that `size_bytes` more fit; return them.
+        """Remove the least recently used entries until `size_bytes` more fit; return their names.
 
         `keep` is the name of the file that needs the room. This file is never removed. If it is in
         the index already, no room is needed.

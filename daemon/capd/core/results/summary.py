@@ -25,7 +25,7 @@ _NAMES = {b"{": "object", b"[": "list", b'"': "text", b"t": "bool", b"f": "bool"
 
 @dataclass(slots=True)
 class SummaryFacts:
-    """The facts about a stored result that `summary` tells the model."""
+    """The facts about a stored result from which the summary for the model is written."""
 
     tool: str
     handle: str

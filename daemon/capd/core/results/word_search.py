@@ -22,7 +22,7 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, slots=True)
 class WordMatches:
-    """The hits that fit into the room, and the number of all hits."""
+    """The hits of a search that fit into its answer, and the number of all hits."""
 
     shown: list[str]
     count: int
@@ -73,7 +73,7 @@ def _around(line: str, lowered: str, word: str) -> str:
 
 
 def _needle(word: str) -> tuple[bytes, ...]:
-    """Return the forms in which JSON may contain a word: unchanged, and with escapes."""
+    """Return the bytes that stand for a word in JSON: as it is, and with escapes."""
     plain = msgspec.json.encode(word)[1:-1]
     spelled = "".join(
         each if each.isascii() else "".join(f"\\u{unit:04x}" for unit in _units(each))
@@ -95,7 +95,11 @@ def _has(data: bytes, needles: list[tuple[bytes, ...]]) -> bool:
 def _items(
     data: bytes, needles: list[tuple[bytes, ...]], path: Path
 ) -> Iterator[tuple[Path, bytes]]:
-    """Yield the innermost objects, lists of scalars and values that contain all the words."""
+    """Yield the innermost JSON values that contain all words, each with its path.
+
+    `needles` has, for each word, the bytes that stand for it. The values are objects, lists of
+    scalars, and texts.
+    """
     if not _has(data, needles):
         return
     is_found = False

@@ -33,9 +33,9 @@ _TINY = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class TuningSet:
-    """Labelled messages over one catalog, a row for each message.
+    """Labelled messages over one catalog, a row for each message, to compute weights from.
 
-    `capabilities` has the shape rows x capabilities x evidence.
+    `capabilities` has the evidence for each capability: rows x capabilities x kinds of evidence.
     """
 
     capabilities: "Numbers"
@@ -46,7 +46,7 @@ class TuningSet:
     importance: float = 1.0
 
     def only(self, rows: "Flags") -> "TuningSet":
-        """Return a set with the rows for which `rows` is true."""
+        """Return the set with those rows only for which `rows` is true."""
         return TuningSet(
             self.capabilities[rows], self.none[rows], self.accepted[rows], self.importance
         )
@@ -64,9 +64,9 @@ class TuningSet:
 
 
 def probabilities(one: TuningSet, weights: "Numbers") -> "Numbers":
-    """Return the probability of each answer, rows x (capabilities + none).
+    """Return the probability of each answer for each message: rows x (capabilities + none).
 
-    `weights` are those of the capability evidence, then those of the evidence for "none".
+    `weights` are those of the evidence for capabilities, then those of the evidence for "none".
     """
     count = one.capabilities.shape[2]
     logits = np.concatenate(
@@ -107,14 +107,20 @@ def fitted(
 
 
 def named(weights: "Numbers", *, has_projection: bool = False) -> dict[str, float]:
-    """Return the weights by the name of their evidence, rounded to four decimals."""
+    """Return the weights for a routing profile, by the name of their evidence.
+
+    They are rounded to four decimals.
+    """
     names = _all_names(has_projection=has_projection)
     named_weights = zip(names, weights[: len(names)], strict=True)
     return {name: round(float(weight), 4) for name, weight in named_weights}
 
 
 def meaning(weights: "Numbers", *, has_projection: bool = False) -> tuple[float, ...]:
-    """Return the weights of the message's vector, rounded; empty if none were fitted."""
+    """Return the weights of the dimensions of a message's vector, rounded.
+
+    They are empty if none were computed.
+    """
     named_count = len(_all_names(has_projection=has_projection))
     return tuple(round(float(weight), 3) for weight in weights[named_count:])
 
@@ -154,7 +160,10 @@ def _likelihood(sets: Sequence[TuningSet], weights: "Numbers", ridge: "Numbers")
 def _slope_and_curve(
     sets: Sequence[TuningSet], weights: "Numbers", ridge: "Numbers"
 ) -> "tuple[Numbers, Numbers]":
-    """Return the gradient, and the negated curvature of the likelihood's convex part."""
+    """Return the gradient of the likelihood, and the negated curvature of its convex part.
+
+    `ridge` is the penalty on each weight's square.
+    """
     count = sets[0].capabilities.shape[2]
     slope = -2 * ridge * weights
     curve = np.diag(2 * ridge)

@@ -62,9 +62,9 @@ Unfit: TypeAlias = Literal["system_content", "too_short"]
 
 
 def own_words(text: str) -> tuple[str, Unfit | None]:
-    """Return the part of a message that `clean` leaves, and why the message needs no routing.
+    """Return the user's own words in a message, and why it needs no routing.
 
-    The reason is None if it may need routing.
+    Pasted text and what programs added is removed. The reason is None if it may need routing.
     """
     if is_system_content(text):
         return "", "system_content"
@@ -86,7 +86,7 @@ def clean(text: str) -> str:
 
 
 def _without_blocks(text: str) -> str:
-    """Remove balanced tagged blocks; an opening tag without its close stays as text."""
+    """Remove tagged blocks, such as `<a>...</a>`; a tag that is never closed stays as text."""
     kept: list[str] = []
     at = 0
     last_closes = _last_closes(text)

@@ -59,10 +59,10 @@ def explained(note: DecisionNote, threshold: float, margin: float) -> str:
 
 
 def counted(note: DecisionNote, learnt: Iterable[LearntEntry]) -> list[LearntEntry]:
-    """Return the entries of `learnt` about a decision's winner and its two best candidates.
+    """Return what routing has learnt about a decision's winner and its two best candidates.
 
-    `learnt` is what routing has learnt by now. Entries from after the decision are left out,
-    because they did not influence it.
+    `learnt` is what it has learnt by now. Entries from after the decision are left out, because
+    they did not influence it.
     """
     named = {note.name, *(name for name, _ in note.top[:2])}
     return [each for each in learnt if each.capability in named and each.since < note.at]

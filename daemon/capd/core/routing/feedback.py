@@ -18,7 +18,10 @@ MESSAGES_UNTIL_KEPT = 3
 
 
 class Feedback:
-    """Follows one session: its last decisions, and what they switched on. Returns labels."""
+    """Follows one session's decisions and returns labels, from which routing learns.
+
+    A label says that a decision was right or wrong.
+    """
 
     __slots__ = ("_brought", "_called", "_decision", "_messages")
 

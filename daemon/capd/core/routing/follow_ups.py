@@ -44,7 +44,7 @@ _CLOSES = lazy_pattern(
 
 
 def is_elliptical(text: str) -> bool:
-    """Tell whether a message leaves out its subject: it is short, and continues or points back."""
+    """Tell whether a message means little alone: it is short, and continues or points back."""
     count = len(text.split())
     if not 0 < count <= MOST_WORDS or _CLOSES.match(text):
         return False
@@ -52,7 +52,10 @@ def is_elliptical(text: str) -> bool:
 
 
 def blended(message: "Vectors", before: "Vectors", share: float = SHARE) -> "Vectors":
-    """Return a unit vector between two unit vectors; `before` has the weight `share`."""
+    """Return a unit vector between two unit vectors.
+
+    `before` has the weight `share`, and `message` the rest.
+    """
     import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
     mixed = (1 - share) * message + share * before
@@ -61,15 +64,16 @@ def blended(message: "Vectors", before: "Vectors", share: float = SHARE) -> "Vec
 
 
 class LastMessages:
-    """The vector by which the last message was compared, for each of the latest conversations."""
+    """For each of the latest conversations, the vector by which its last message was compared."""
 
     def __init__(self) -> None:
         self._vectors: OrderedDict[str, Vectors] = OrderedDict()
 
     def compared(self, conversation: str, text: str, message: "Vectors") -> "Vectors":
-        """Return the vector by which to compare `text`, and remember it for the next message.
+        """Return the vector by which to compare the message `text`, and remember it.
 
-        `message` is the unit vector of `text`.
+        `message` is the unit vector of `text`. A message that means little alone is blended with
+        the one before it in its conversation.
         """
         before = self._vectors.get(conversation)
         if before is not None and is_elliptical(text):

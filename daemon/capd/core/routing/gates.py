@@ -59,7 +59,7 @@ class ProfileMismatchError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class RoutingProfile:
-    """The constants of routing, and the embedding model that they were calibrated for."""
+    """The constants of routing, and the embedding model for which they were computed."""
 
     model: str
     quantisation: str
@@ -137,7 +137,7 @@ PUBLISHED = replace(MINILM_INT8, threshold=0.55)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A capability that may be chosen. `triggers` has a unit vector in each row."""
+    """A capability that a message may mean. `triggers` has a unit vector in each row."""
 
     id: CapabilityId
     triggers: "Vectors"
@@ -145,7 +145,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Eligible:
-    """The capabilities that may be activated in a session, and how many each filter removed."""
+    """The capabilities that a message may switch on in a session.
+
+    It also has how many were left out for each reason.
+    """
 
     capabilities: tuple[CapabilitySpec, ...]
     left_out: dict[str, int]
@@ -164,12 +167,12 @@ class Eligible:
 
 
 def fingerprint(text: str) -> str:
-    """Return the fingerprint by which a message is recorded: 16 hex digits of its SHA-256."""
+    """Return the text that stands for a message in records: 16 hex digits of its SHA-256."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def before_model(text: str, *, is_enabled: bool) -> Decision | Passages:
-    """Return an abstention if the message needs no routing, else the parts of it to compare.
+    """Return a decision to abstain if a message needs no routing, else its parts to compare.
 
     `is_enabled` says that routing is on in the session.
     """
@@ -262,7 +265,7 @@ def scores(message: "Vectors", candidates: Sequence[Candidate], top_k: int) -> l
 def decide(
     ranked: Sequence[Score], active: Collection[CapabilityId], profile: RoutingProfile
 ) -> Decision:
-    """Return the decision for `ranked`, scores in falling order.
+    """Return the decision on a message; `ranked` has the scores of capabilities, best first.
 
     The result has neither a fingerprint nor counts of filtered capabilities; the caller adds them.
     """
@@ -287,7 +290,10 @@ def _unclear(
     active: Collection[CapabilityId],
     profile: RoutingProfile,
 ) -> Decision:
-    """Return a decision that suggests the plausible capabilities that are off, or abstains."""
+    """Return a decision that suggests the plausible capabilities that are off, or abstains.
+
+    There was no clear winner, for the reason `reason`.
+    """
     top = tuple(ranked[:TOP_SHOWN])
     is_plausible = sum(score.score for score in ranked) >= profile.suggest_at - EPSILON
     suggested = tuple(

@@ -55,7 +55,10 @@ LONGEST_KEPT = 180 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """The offsets that labels give: for all capabilities, for each, and for each in a project."""
+    """The offsets that routing has learnt: for all capabilities, for each, and by project.
+
+    An offset raises or lowers how easily a capability is switched on.
+    """
 
     shared: float = 0.0
     capabilities: Mapping[str, float] = field(default_factory=dict)
@@ -63,7 +66,7 @@ class Learnt:
     """By the project's mark and the capability."""
 
     def offset(self, capability: str, project: str = "") -> float:
-        """Return the offset of a capability's logit in a project, from `LOWEST` to `HIGHEST`."""
+        """Return what is added to a capability's logit in a project, from `LOWEST` to `HIGHEST`."""
         own = self.capabilities.get(capability, 0.0)
         here = self.projects.get((project, capability), 0.0) if project else 0.0
         return min(HIGHEST, max(LOWEST, self.shared + own + here))
@@ -95,7 +98,7 @@ def lowest_activated(threshold: float) -> float:
 
 
 def shifted(ranked: Sequence[Score], learnt: Learnt, project: str) -> list[Score]:
-    """Return `ranked` with the offsets of `project` applied, best first.
+    """Return the scores with the learnt offsets of a project applied, best first.
 
     The probability that a lowered capability loses goes to "none", so no other capability rises.
     """
@@ -113,7 +116,7 @@ def shifted(ranked: Sequence[Score], learnt: Learnt, project: str) -> list[Score
 
 
 def after(learnt: Learnt, label: RoutingLabel) -> Learnt:
-    """Return the offsets after one more label."""
+    """Return the offsets after one more label, which says that a decision was right or wrong."""
     id_, shared = label.capability, learnt.shared
     own = learnt.capabilities.get(id_, 0.0)
     here = learnt.projects.get((label.project, id_), 0.0)
@@ -137,7 +140,10 @@ def after(learnt: Learnt, label: RoutingLabel) -> Learnt:
 
 
 def replay(labels: Iterable[RoutingLabel]) -> Learnt:
-    """Return the offsets that result from `labels`, which are in order of time."""
+    """Return the offsets that result from labels in order of time.
+
+    A label says that a decision was right or wrong.
+    """
     learnt = NOTHING
     for label in labels:
         learnt = after(learnt, label)
@@ -145,7 +151,7 @@ def replay(labels: Iterable[RoutingLabel]) -> Learnt:
 
 
 class History:
-    """The labels of one machine, limited in number and age, and the offsets that they give."""
+    """The labels of this machine, limited in number and age, and the offsets that they give."""
 
     def __init__(self, labels: Iterable[RoutingLabel] = ()) -> None:
         self._labels: list[RoutingLabel] = []
@@ -194,7 +200,7 @@ class History:
     def progress(self, project: str) -> list[LearntEntry]:
         """Return what was learnt about each capability, the largest offset, up or down, first.
 
-        `project` is a `project_mark`.
+        `project` is the hash of a project's path (`project_mark`).
         """
         by_name: dict[str, list[RoutingLabel]] = {}
         for each in self._labels:

@@ -164,7 +164,10 @@ _REQUEST = lazy_pattern(
 
 
 def signs(text: str) -> tuple[float, ...]:
-    """Return how strong each of `SIGNS` is in `text`, from 0 to 1."""
+    """Return how strong each of `SIGNS` is in a message, from 0 to 1.
+
+    Such a sign, for example a complaint, says that the message needs no tool.
+    """
     tokens = text.split()
     machine = sum(1 for token in tokens if _MACHINE_WORD.match(token)) / max(1, len(tokens))
     output = 1.0 if _OUTPUT_LINE.search(text) else min(1.0, machine * 2)

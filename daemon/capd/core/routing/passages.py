@@ -31,7 +31,7 @@ _END = lazy_pattern(r"(?<=[.!?…;:])\s+|\n+")
 
 @dataclass(frozen=True, slots=True)
 class Passages:
-    """The parts of a message that are compared."""
+    """The parts of a message that are compared with the catalog one by one."""
 
     ends: str
     """A short message itself; the beginning and the end of a long one."""
@@ -40,11 +40,11 @@ class Passages:
 
     @property
     def each(self) -> tuple[str, ...]:
-        """All parts, of which each gets a vector."""
+        """All parts, each of which gets a vector of its own."""
         return (self.ends, *self.others)
 
     def part(self, at: int) -> str:
-        """Return the part with the index `at`; the ends if there is none."""
+        """Return the part with the index `at`; if there is none, the ends of the message."""
         return self.each[at] if 0 <= at < len(self.each) else self.ends
 
     @property

@@ -25,7 +25,7 @@ _WORD = lazy_pattern(r"[^\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class ContainedTriggers:
-    """The capabilities whose triggers a message contains, in the order of the catalog."""
+    """The capabilities whose triggers a message contains word for word, in catalog order."""
 
     whole: tuple[CapabilityId, ...] = ()
     """Those with a trigger that is the whole message."""
@@ -44,7 +44,7 @@ def written_triggers(capability: CapabilitySpec) -> tuple[str, ...]:
 
 
 class Phrases:
-    """The written triggers of a catalog, to be looked up by their words."""
+    """The triggers of a catalog that people wrote, to be found in messages word for word."""
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
         self._ids = tuple(each.id for each in capabilities)
@@ -62,7 +62,7 @@ class Phrases:
         self._whole, self._runs = _Sorted(whole), _Sorted(runs)
 
     def find(self, text: str) -> ContainedTriggers:
-        """Return the capabilities whose triggers `text` contains."""
+        """Return the capabilities whose triggers `text` contains word for word."""
         terms = _terms(text)
         runs = [
             terms[at : at + length]
@@ -76,7 +76,7 @@ class Phrases:
 
 
 class _Keys:
-    """Hashes of runs of words, 64 bits each, and the number of the capability of each run."""
+    """Hashes of runs of words, 64 bits each, and the index of each run's capability."""
 
     def __init__(self) -> None:
         self.hashes = array("q")
@@ -88,7 +88,10 @@ class _Keys:
 
 
 class _Sorted:
-    """Sorted hashes for fast look-up. 50,000 triggers take 4 MB; a dictionary would take 60 MB."""
+    """Sorted hashes of runs of words, to find the capabilities that have a run.
+
+    50,000 triggers take 4 MB; a dictionary would take 60 MB.
+    """
 
     def __init__(self, keys: _Keys) -> None:
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
@@ -100,7 +103,7 @@ class _Sorted:
         self._numbers = np.array(keys.numbers, np.int32)[order]
 
     def found(self, runs: Sequence[tuple[str, ...]]) -> tuple[int, ...]:
-        """Return the numbers of the capabilities that have one of the runs, each once."""
+        """Return the indexes of the capabilities that have one of the runs of words, each once."""
         import numpy as np  # noqa: PLC0415 - as above
 
         wanted = np.array([hash(run) for run in runs], np.int64)

@@ -23,7 +23,7 @@ MOST_USED = 16
 
 
 class Use:
-    """The last capabilities that were on in each of the last sessions and projects."""
+    """Which capabilities were on last, in each of the latest sessions and projects."""
 
     def __init__(self) -> None:
         self._places: OrderedDict[str, OrderedDict[CapabilityId, None]] = OrderedDict()
@@ -67,9 +67,10 @@ def shifted(
     favoured: Mapping[str, Collection[CapabilityId]],
     weights: Mapping[str, float],
 ) -> list[Score]:
-    """Return `ranked` with the priors applied, best first; the scores have the same sum as before.
+    """Return the scores with the priors applied, best first; their sum stays the same.
 
-    `favoured` has the capabilities that each prior favours, `weights` the weight of each prior.
+    A prior is a rule such as that capabilities used before are more likely. `favoured` has the
+    capabilities that each prior makes more likely, `weights` the weight of each prior.
     """
     favoured = {name: ids for name, ids in favoured.items() if ids}
     if not favoured:

@@ -27,7 +27,10 @@ class BadProjectionError(CapdError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Projection:
-    """The matrices of the projection: `down` is dimensions x rank, `up` is rank x dimensions."""
+    """A learnt linear map of vectors: a vector x becomes x + x @ down @ up.
+
+    `down` is dimensions x rank, `up` is rank x dimensions.
+    """
 
     down: "Vectors"
     up: "Vectors"

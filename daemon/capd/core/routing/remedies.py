@@ -44,7 +44,7 @@ def followed(
 
 
 def consequence(came: Sequence[ActivationNote]) -> str:
-    """Return in a clause what happened after a decision; empty if nothing was recorded.
+    """Return a clause that says what happened after a decision; empty if nothing was recorded.
 
     `came` is the result of `followed`.
     """

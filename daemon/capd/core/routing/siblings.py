@@ -51,7 +51,11 @@ _ONCE = 1.5
 
 
 class _Families:
-    """The families of siblings in a catalog, and the words by which messages name each member."""
+    """The families of siblings in a catalog, and the words by which messages name each member.
+
+    Siblings are capabilities whose names share their first part, such as `database-postgres` and
+    `database-sqlite`.
+    """
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
         families: dict[str, list[CapabilitySpec]] = {}
@@ -92,10 +96,12 @@ class _Families:
 
 
 class Siblings:
-    """Finds near ties between the siblings of a catalog.
+    """Finds messages that may mean either of two siblings.
 
-    The families are found with the first message that needs them, or by `prepare`: for ten thousand
-    capabilities that takes as long as a quarter of everything else that routing prepares.
+    Siblings are capabilities whose names share their first part, such as `database-postgres` and
+    `database-sqlite`. The families are found with the first message that needs them, or by
+    `prepare`: for ten thousand capabilities that takes as long as a quarter of everything else that
+    routing prepares.
     """
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
@@ -115,10 +121,11 @@ class Siblings:
         ranked: Sequence[Score],
         favoured: Mapping[str, Collection[CapabilityId]],
     ) -> tuple[CapabilityId, ...]:
-        """Return the winner and its plausible siblings, best first, if the decision is a near tie.
+        """Return the best capability and its plausible siblings, best first, if none is named.
 
-        Return nothing if the winner is clear. `favoured` are the capabilities that each prior
-        favours.
+        Siblings are capabilities whose names share their first part. The result is empty if the
+        best one is clearly meant. `ranked` has the scores of capabilities, best first. `favoured`
+        are the capabilities that each prior makes more likely.
         """
         if not ranked:
             return ()
@@ -138,8 +145,9 @@ class Siblings:
     ) -> tuple[CapabilityId, ...]:
         """Return the best capability and all of its alternatives, best first, if none is named.
 
-        A person who names none of the alternatives may mean any of them, whatever their scores are.
-        Empty if the best capability has no alternatives.
+        Alternatives do the same at different places, such as `messaging-slack` and
+        `messaging-discord`. A person who names none of them may mean any, whatever their scores
+        are. Empty if the best capability has no alternatives.
         """
         if not ranked or ranked[0].id not in self._families.alternatives:
             return ()
@@ -151,7 +159,10 @@ class Siblings:
         return () if self._is_named(said, best, others, favoured) else (best, *others)
 
     def _siblings_in(self, ranked: Sequence[Score]) -> list[Score]:
-        """Return the siblings of the first capability of `ranked`, in the order of `ranked`."""
+        """Return the scores of the first capability's siblings, in the order of `ranked`.
+
+        Siblings are capabilities whose names share their first part.
+        """
         family = self._families.of.get(ranked[0].id, frozenset())
         return [each for each in ranked[1:] if each.id in family]
 
@@ -211,13 +222,14 @@ class _Usage:
         return frozenset(self._described[id_]).union(*self._phrases[id_])
 
     def typical(self, id_: CapabilityId) -> set[str]:
-        """Return the words that a fair share of a capability's phrases has."""
+        """Return the words that at least the share `SHARE` of a capability's phrases has."""
         return {word for word, share in self._shares[id_].items() if share >= SHARE}
 
     def is_own(self, id_: CapabilityId, word: str) -> bool:
-        """Tell whether at least two phrases have a word that is far rarer in other capabilities.
+        """Tell whether a message with this word names the capability.
 
-        A capability's share of phrases with the word must be `EXCLUSIVE` times that of any other.
+        At least two of its phrases must have the word, and its share of phrases with the word must
+        be `EXCLUSIVE` times that of any other capability.
         """
         share = self._shares[id_][word]
         others = max((each for each, whose in self._largest[word] if whose != id_), default=0.0)
@@ -230,7 +242,7 @@ class _Usage:
 
 
 def _names(capability: CapabilitySpec) -> frozenset[str]:
-    """Return the words of a capability's name, title and servers, each as a whole.
+    """Return the words of a capability's name, title and servers, with none split into parts.
 
     "WhatsApp" is one word: half of it names nothing. Stop words in a capability's name ("us", "in")
     count only in messages that write them in capitals.

@@ -51,10 +51,11 @@ _SIGN_AT = {name: at for at, name in enumerate((*SIGNS, *SENTENCE_SIGNS))}
 
 
 def standing(columns: "Mapping[str, Numbers]", message_signs: Sequence[float]) -> tuple[float, ...]:
-    """Return the values of `STANDING`; all are 0 if there are no capabilities.
+    """Return how the best capabilities stand out for a message: the values of `STANDING`.
 
     `columns` has, for each name of `CAPABILITY_EVIDENCE`, its value for each capability.
-    `message_signs` are the values of `SIGNS` and then of `SENTENCE_SIGNS`.
+    `message_signs` are the values of `SIGNS` and then of `SENTENCE_SIGNS`. All results are 0 if
+    there are no capabilities.
     """
     triggers = columns["triggers"]
     if not len(triggers):
@@ -87,7 +88,11 @@ def _second(values: "Numbers") -> float:
 def learnt_standing(
     columns: "Mapping[str, Numbers]", message_signs: Sequence[float]
 ) -> tuple[float, ...]:
-    """Return the values of `LEARNT_STANDING`; all are 0 if there are no capabilities."""
+    """Return how the best capabilities stand out by the learnt projection of vectors.
+
+    The results are the values of `LEARNT_STANDING`, all 0 if there are no capabilities. The
+    arguments are those of `standing`.
+    """
     triggers = columns["triggers"]
     if not len(triggers):
         return (0.0,) * len(LEARNT_STANDING)

@@ -15,7 +15,10 @@ REASON = "set_by_user"
 
 
 def apply_user_limits(decision: Decision, limits: Iterable[CapabilityRestriction]) -> Decision:
-    """Return `decision`, or a suggestion of its capability if the user's limits forbid it."""
+    """Return `decision`, or a suggestion of its capability if the user's limits forbid it.
+
+    `limits` say which capabilities are never switched on automatically, or only above a score.
+    """
     if decision.outcome != "activate" or decision.id is None:
         return decision
     limit = next((limit for limit in limits if limit.id == decision.id), None)

@@ -58,7 +58,7 @@ class IssuedCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """The script's answer to a call: JSON, or the text of an exception."""
+    """The answer that a script gets to one of its calls: JSON, or the text of an exception."""
 
     kind: AnswerKind
     value: bytes
@@ -68,7 +68,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """The first frame: the script, and the session and request that it is from."""
+    """The first record of a saved run: the script, and the session and request that it is from."""
 
     session: str
     request: str
@@ -102,7 +102,7 @@ class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
 
 
 class PastCall(msgspec.Struct, frozen=True, array_like=True):
-    """A call that has ended, for the table of calls."""
+    """A tool call of a script that has ended, for the table of calls."""
 
     id: int
     tool: WireName
@@ -112,13 +112,13 @@ class PastCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent"):
-    """A frame that is saved directly before the first byte of a call is written."""
+    """The record in a saved run that a call's first byte is about to be written."""
 
     id: int
 
 
 class Answered(msgspec.Struct, frozen=True, tag="answered"):
-    """A frame that is saved when a call has its answer."""
+    """The record in a saved run that a call has its answer."""
 
     id: int
     answer: Answer
@@ -135,7 +135,7 @@ class _Call:
 
 
 class ScriptRun:
-    """Follows the calls of one script, from the interpreter's request to the answer."""
+    """Follows the tool calls of one script, from the interpreter's request to the answer."""
 
     def __init__(self) -> None:
         self._open: dict[int, _Call] = {}
@@ -161,7 +161,7 @@ class ScriptRun:
         return any(each.answer is None for each in self._open.values())
 
     def issue_new(self, calls: Iterable[IssuedCall]) -> None:
-        """Add those of `calls` that are not among the open ones (`open_ids`).
+        """Add those of `calls` that are new: not among the ones that wait for an answer.
 
         A step that is repeated after a restart asks for the same calls again.
         """
@@ -219,7 +219,11 @@ class ScriptRun:
                 self.past.append(_past(call.issued, call.answer))
 
     def suspended(self, snapshot: bytes, printed: str, seconds: float) -> Suspended:
-        """Return the frame to save while the run waits for calls."""
+        """Return the record to save while the run waits for calls.
+
+        `snapshot` is the interpreter's state, `printed` the output so far, and `seconds` the time
+        computed.
+        """
         calls = [each.issued for each in self._open.values()]
         sent = [id_ for id_, each in self._open.items() if each.status == "sent"]
         return Suspended(snapshot, calls, list(self.past), printed, seconds, sent, self.due())
@@ -249,7 +253,7 @@ def _no_answer(status: CallStatus) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A run that an earlier daemon has saved, to be continued."""
+    """The run of a script that an earlier daemon has saved, to be continued."""
 
     begun: Begun
     suspended: Suspended
@@ -257,10 +261,12 @@ class Restored:
 
 
 def restored(frames: Sequence[Frame]) -> Restored:
-    """Return the run in saved frames. Calls that were sent and not answered are `OutcomeUnknown`.
+    """Return the run that the saved records `frames` describe.
+
+    Calls that were sent and not answered get the outcome `OutcomeUnknown`.
 
     Raises:
-        DamagedRunError: the frames are in an impossible order.
+        DamagedRunError: the records are in an impossible order.
     """
     at = max((n for n, each in enumerate(frames) if isinstance(each, Suspended)), default=0)
     begun, suspended = (frames[0], frames[at]) if frames else (None, None)

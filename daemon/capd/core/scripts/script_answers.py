@@ -79,7 +79,7 @@ def failed_answer(error: CallFailedError | ServerError) -> Answer:
 
 
 def refused_answer(text: str) -> Answer:
-    """Return the exception for a call that was not sent."""
+    """Return the exception that a script gets for a call that was not sent."""
     return _raised("Refused", text)
 
 
@@ -125,7 +125,7 @@ class ScriptEnd:
 def report(
     end: ScriptEnd, calls: Sequence[PastCall], names: Mapping[WireName, str], shown_bytes: int
 ) -> str:
-    """Return the text that a model gets besides the value: the error, the output, and the calls.
+    """Return the text that a model gets besides a script's value: error, output, and calls.
 
     A tool is shown by the name under which clients know it, unless `names` has another name for
     that one. `shown_bytes` is the size of the value.

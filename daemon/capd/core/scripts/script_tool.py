@@ -40,7 +40,7 @@ class ScriptArguments(msgspec.Struct, frozen=True):
 
 
 def checked_script(given: ScriptArguments) -> ScriptArguments:
-    """Return valid arguments.
+    """Return `given`, the arguments of `script_run`, if they are valid.
 
     Raises:
         BadScriptError: the code is too long, or the inputs are not an object.

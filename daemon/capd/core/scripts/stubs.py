@@ -164,7 +164,7 @@ def bound_names(code: str) -> frozenset[str]:
 
 
 def checking_stubs(functions: Sequence[ToolFunction]) -> str:
-    """Return the declarations of `functions` for the type check of a script.
+    """Return the declarations of `functions` against which a script is type-checked.
 
     The checker reads `COMMON_STUBS`, these declarations and the script. They are never run.
     """
@@ -182,7 +182,7 @@ def checking_stubs(functions: Sequence[ToolFunction]) -> str:
 
 
 def prelude(functions: Sequence[ToolFunction]) -> str:
-    """Return the code that runs before a script: its modules, and its exception classes."""
+    """Return the code that runs before a script: it defines its modules and exceptions."""
     lines = ["import decimal"]
     lines += [f"{name} = {inside}" for name, inside in EXCEPTIONS.items()]
     for module, group in _by_module(functions).items():
@@ -197,7 +197,10 @@ def prelude(functions: Sequence[ToolFunction]) -> str:
 def described_stubs(
     functions: Sequence[ToolFunction], most: int = MOST_STUB_CHARACTERS
 ) -> tuple[str, int]:
-    """Return declarations for a model, at most `most` characters, and how many did not fit."""
+    """Return the declarations of `functions` for a model, and how many did not fit.
+
+    They have at most `most` characters.
+    """
     parts: list[str] = []
     room, left_out = most, 0
     for module, group in _by_module(functions).items():
@@ -242,7 +245,7 @@ class _Function:
 
 
 def _arguments(schema: object) -> list[str]:
-    """Return the parameters of an input schema, beginning with the star."""
+    """Return the parameters of a function for a JSON Schema of arguments, beginning with `*`."""
     if not isinstance(schema, dict):
         return []
     properties = schema.get("properties")
@@ -297,7 +300,7 @@ def _members(definition: bytes) -> dict[str, Any]:
 
 
 class _TypeWriter:
-    """Writes the types of one schema.
+    """Writes a JSON Schema as Python types.
 
     With a `base`, the beginning of their names, objects become classes of their own.
     """
@@ -309,7 +312,10 @@ class _TypeWriter:
         self.classes: list[str] = []
 
     def written(self, schema: object, name: str = "", depth: int = 0) -> str:
-        """Return a schema as a type of Python."""
+        """Return a JSON Schema as a Python type.
+
+        `name` is put into the names of its classes, and `depth` is how deeply the schema is nested.
+        """
         if self._root is None:
             self._root = schema if isinstance(schema, dict) else {}
         self._steps += 1

@@ -26,7 +26,7 @@ _BACKOFF = Backoff(FIRST_BACKOFF, LAST_BACKOFF)
 
 
 class Addresses:
-    """The addresses of one server, by their index in its definition, and the failures of each."""
+    """The URLs of one server, by index in its definition, and the failures of each."""
 
     def __init__(self, count: int) -> None:
         """Take the number of addresses, at least one."""
@@ -36,7 +36,7 @@ class Addresses:
         self._not_before = [float("-inf")] * count
 
     def choose(self, now: float, tried: Collection[int] = ()) -> int | None:
-        """Return the address to try at `now`; None if each was `tried` in this start."""
+        """Return the index of the URL to try at `now`; None if each was `tried` in this start."""
         rest = [at for at in range(len(self._failures)) if at not in tried]
         usable = [at for at in rest if self._not_before[at] <= now]
         if usable:
@@ -44,11 +44,14 @@ class Addresses:
         return min(rest, key=lambda at: self._not_before[at], default=None)
 
     def failed(self, at: int, now: float, jitter: float) -> None:
-        """Note that an address could not be used, or failed a call; `jitter` is in [0, 1)."""
+        """Note that a URL, by its index, could not be used or failed a call.
+
+        The next try is delayed; `jitter`, in [0, 1), spreads the delays.
+        """
         self._failures[at] += 1
         self._not_before[at] = now + _BACKOFF.delay(self._failures[at], jitter)
 
     def served(self, at: int) -> None:
-        """Note that an address has answered the handshake."""
+        """Note that the URL with this index has answered the handshake."""
         self._failures[at] = 0
         self._not_before[at] = float("-inf")

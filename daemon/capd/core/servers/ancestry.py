@@ -41,7 +41,7 @@ INIT = 1
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process, as it was read from the system."""
+    """One process: what identifies it, and its parent."""
 
     pid: int
     identity: str
@@ -66,7 +66,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class PeerFacts:
-    """What is known about the process at a connection."""
+    """What is known about the process at the other end of a connection."""
 
     pid: int
     """Its pid; 0 if it is in a pid namespace that is not visible from here."""
@@ -97,7 +97,10 @@ def walk(pid: int, daemon: int, most: int = MOST_LINKS) -> Generator[int, Proces
 
 
 def judge(facts: PeerFacts) -> Verdict:
-    """Return the verdict on the process with these facts."""
+    """Return whether the process with these facts was started by this daemon.
+
+    See `Verdict` for the values.
+    """
     if facts.pid <= 0:
         return "outside"
     first, second = facts.chains

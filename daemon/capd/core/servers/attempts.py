@@ -43,7 +43,7 @@ class Attempts:
     def failed(
         self, reason: str, now: float, *, served: float | None, jitter: float, parks: bool = False
     ) -> None:
-        """Note a failure at `now`, and compute when the next attempt may be.
+        """Note a failure of the server at `now`, and compute when it may be started again.
 
         `served` is the number of seconds for which the server was ready; None if it never was.
         `jitter` is in [0, 1). `parks` says that no attempt makes sense until a person acts.
@@ -58,7 +58,7 @@ class Attempts:
         self.not_before = now + delay
 
     def wait(self, now: float) -> float:
-        """Return the seconds until the next attempt; infinity if the server is parked."""
+        """Return the seconds until the next start; infinity if a person has to act first."""
         return float("inf") if self.is_parked else max(0.0, self.not_before - now)
 
     def forgive(self) -> None:

@@ -140,9 +140,9 @@ def wrong_with_container(server: ServerSpec) -> str:
 def container_request(
     server: ServerSpec, values: Mapping[str, str], project: str, mounted: str
 ) -> ContainerRequest:
-    """Return the request for a session of `project`; `values` are the secrets by key.
+    """Return what to run in a container for a session of `project`.
 
-    `mounted` is the project's path without symlinks, or empty.
+    `values` are the secrets by name. `mounted` is the project's path without symlinks, or empty.
 
     Raises:
         ContainerRefusedError: see `wrong_with_container`.
@@ -188,12 +188,12 @@ def secret_lines(request: ContainerRequest) -> bytes:
 
 
 def refuse_project(request: ContainerRequest, kept: Iterable[str]) -> None:
-    """Check that the mounted project and each folder in `kept` lie apart.
+    """Raise if the mounted project contains a folder in `kept`, or is in one.
 
     `kept` are folders that containers must not see, such as capd's own, without symlinks.
 
     Raises:
-        ContainerRefusedError: the project contains one of them or is in one; the text names it.
+        ContainerRefusedError: they are not apart; the text names the folder.
     """
     if not request.project:
         return

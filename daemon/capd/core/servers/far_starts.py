@@ -47,7 +47,7 @@ class FarPlace:
 
 @dataclass(frozen=True, slots=True)
 class FarOrder:
-    """What the runner of a bridge is told to start."""
+    """What the runner, the process that starts servers on the far side, is told to start."""
 
     name: str
     argv: tuple[str, ...] = field(repr=False)
@@ -57,7 +57,7 @@ class FarOrder:
     """Why it does not start in the project, in words for a person; empty if it does."""
 
     def line(self) -> bytes:
-        """Return the order as the runner reads it.
+        """Return the order as the line that the runner reads.
 
         Raises:
             FarRefusedError: it is too long.
@@ -96,10 +96,11 @@ def far_order(
     has_secrets: bool,
     is_strict: bool,
 ) -> FarOrder:
-    """Return the order for the far side; `values` are the server's secrets, by key.
+    """Return the order to start `server` on the far side.
 
-    `may_start` says that the user lets the server run there, `has_secrets` that secrets may go over
-    this bridge, `is_strict` that the server has to run in a strict sandbox.
+    `values` are the server's secrets, by name. `may_start` says that the user lets the server run
+    there, `has_secrets` that secrets may go over this bridge, `is_strict` that the server has to
+    run in a strict sandbox.
 
     Raises:
         FarRefusedError: it cannot run there.
@@ -148,7 +149,10 @@ def far_order(
 
 
 def with_roots(client: ClientFacts) -> ClientFacts:
-    """Return a client's facts with roots: capd answers with the session's folder over there."""
+    """Return a client's facts with MCP roots: the session's folder on the far side.
+
+    capd itself answers the server's request for them.
+    """
     offered = members_or_none(client.capabilities)
     offered = {**offered, "roots": msgspec.Raw(b"{}")}
     return msgspec.structs.replace(client, capabilities=joined(offered))

@@ -45,14 +45,14 @@ class GenerationMemory:
         self._seen: dict[ServerIdentity, SpokenGenerations] = {}
 
     def restore(self, written: Mapping[ServerIdentity, str]) -> None:
-        """Restore what `written` returned; unknown values are ignored."""
+        """Restore the state that `written` returned; unknown values are ignored."""
         kept = {SpokenGenerations.STATELESS.value, SpokenGenerations.BOTH.value}
         self._seen = {
             each: SpokenGenerations(seen) for each, seen in written.items() if seen in kept
         }
 
     def written(self) -> dict[ServerIdentity, str]:
-        """Return the state to save.
+        """Return the state to save: a word for each server.
 
         HANDSHAKE is not saved: another version of the server may speak both.
         """
@@ -66,9 +66,10 @@ class GenerationMemory:
     def note_start(
         self, server: ServerIdentity, *, tried_stateless: bool, is_stateless: bool
     ) -> bool:
-        """Note a successful start: which generation was tried first, and which one is spoken.
+        """Note that a server has started, and which generation of MCP it speaks.
 
-        Return whether `written` has changed.
+        `tried_stateless` says that the stateless generation was tried first. Return whether
+        `written` has changed.
         """
         before = self.written()
         seen = self._seen.pop(server, None)
@@ -85,7 +86,7 @@ class GenerationMemory:
     def is_tried_stateless(
         self, server: ServerIdentity, *, by_stateless: bool, has_failed: bool
     ) -> bool:
-        """Tell whether to try the stateless generation first at the next start of a server.
+        """Tell whether to try the stateless generation of MCP first at a server's next start.
 
         `by_stateless` says that the client speaks the stateless generation, `has_failed` that the
         server failed when it was started last.
@@ -97,16 +98,15 @@ class GenerationMemory:
         return self._starts_stateless(seen, by_stateless=by_stateless)
 
     def probe_patience(self, server: ServerIdentity, transport: str) -> float:
-        """Return the seconds for which a start waits for the answer to `server/discover`."""
+        """Return for how many seconds a starting server may take to answer `server/discover`."""
         is_known = self._seen.get(server) in {SpokenGenerations.STATELESS, SpokenGenerations.BOTH}
         return SURE_PATIENCE if is_known or transport == "http" else PROBE_PATIENCE
 
     def scope(self, server: ServerSpec, identity: ServerIdentity, *, by_stateless: bool) -> str:
-        """Return which sessions share an instance: the definition's scope, or `shared`.
+        """Return which sessions share an instance: the scope of its definition, or `shared`.
 
-        `shared` is for an instance that is started in the stateless generation.
-
-        `by_stateless` says that the client speaks the stateless generation.
+        `shared` is for an instance that is started in the stateless generation of MCP.
+        `by_stateless` says that the client speaks that generation.
         """
         seen = self._seen.get(identity)
         is_open = not server.is_scope_fixed and (

@@ -74,13 +74,13 @@ def instance_keys(
     far_folder: str = "",
     account: str = "",
 ) -> dict[str, InstanceKey]:
-    """Return the key of the instance of `server` that `session` would use, by scope.
+    """Return the keys of the instances of `server` that `session` could use, by scope.
 
-    `project` is the session's project. `values` are the secrets by key. `pepper` is a random key of
-    this run of the daemon, so that a digest of secrets reveals nothing about them. A session over a
-    `bridge` shares no instance with local sessions, or with those of another bridge. An instance on
-    the far side is also limited to one `far_folder`, the session's folder there. `account` is one
-    of several logins at a server by URL; empty for the usual one.
+    `project` is the session's project. `values` are the secrets by name. `pepper` is a random key
+    of this run of the daemon, so that a digest of secrets reveals nothing about them. A session
+    over a `bridge` shares no instance with local sessions, or with those of another bridge. An
+    instance on the far side is also limited to one `far_folder`, the session's folder there.
+    `account` is one of several logins at a server by URL; empty for the usual one.
     """
     # A definition with `{{PROJECT}}` or `{{CWD}}` gives each project another command line, so it
     # is shared within one project only (docs/design/catalog.md).

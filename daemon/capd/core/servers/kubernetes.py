@@ -61,7 +61,7 @@ class ClusterService:
 
 
 def place(text: str) -> ClusterService:
-    """Return the place that `NAMESPACE/SERVICE[:PORT][/PATH]` names.
+    """Return the cluster's service that `NAMESPACE/SERVICE[:PORT][/PATH]` names.
 
     Raises:
         ValueError: it names none; the text says why.
@@ -81,7 +81,7 @@ def is_place(url: str) -> bool:
 
 
 def place_of(url: str) -> ClusterService:
-    """Return the place that the URL of a definition stands for.
+    """Return the cluster's service that the URL in a definition stands for.
 
     Raises:
         ValueError: it stands for none.

@@ -44,7 +44,7 @@ _TYPESCRIPT = ("tsconfig.json", "jsconfig.json")
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A family of launchers that read the same files."""
+    """Programs that start servers, such as `npx`, and read the same files in their folder."""
 
     programs: tuple[str, ...]
     names: tuple[str, ...]
@@ -302,7 +302,7 @@ def launch(
     has_safe_path: bool = False,
     can_enter: bool = False,
 ) -> Launch:
-    """Return how to start `argv` in an untrusted folder.
+    """Return how to start the command `argv` in an untrusted folder.
 
     `found` is the result of `reading`, and `there` are those of its files that exist. `project` is
     the folder's path, empty if the session has no project. `has_safe_path` says that the Python
@@ -345,7 +345,7 @@ def outside(folders: str, project: str) -> str:
 
 
 def _of_words(words: Sequence[str]) -> FilesRead:
-    """Return which project files the command `words` reads, those named in it included."""
+    """Return which files of its folder the command `words` reads, those it names included."""
     if not words:
         return _NOTHING
     program = program_name(words[0])
@@ -377,7 +377,10 @@ def _wrapped(words: Sequence[str]) -> FilesRead:
 
 
 def _mentioned(words: Sequence[str]) -> FilesRead:
-    """Return the files that the launchers named in a text read; `words` are the text's words."""
+    """Return which files of the folder are read by launchers whose names are in a text.
+
+    `words` are the text's words.
+    """
     found = _NOTHING
     for at, word in enumerate(words):
         if program_name(word) in _BY_PROGRAM:
@@ -423,7 +426,7 @@ def _joined(one: FilesRead, other: FilesRead, launcher: str) -> FilesRead:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """The options between a program and its first operand."""
+    """The options between a program and its first argument that is no option."""
 
     at: int
     """The index of the first operand; the number of words if there is none."""
@@ -474,9 +477,9 @@ def _npm(words: Sequence[str], launcher: Launcher) -> FilesRead:
 
 
 def _package(words: Sequence[str], launcher: Launcher) -> FilesRead:
-    """Return the files that a runner of packages or files reads.
+    """Return which files of its folder a program reads that runs a package or a file.
 
-    pnpm dlx PACKAGE, uvx PACKAGE, pipx run PACKAGE, deno run FILE, bun FILE
+    Such commands are: pnpm dlx PACKAGE, uvx PACKAGE, pipx run PACKAGE, deno run FILE, bun FILE.
     """
     valued = _VALUED["package"]
     program = program_name(words[0])
@@ -495,7 +498,7 @@ def _package(words: Sequence[str], launcher: Launcher) -> FilesRead:
 
 
 def _with_package(found: FilesRead, words: Sequence[str], options: _Options) -> FilesRead:
-    """Return `found` with the files added that the launched package or file itself reads."""
+    """Return `found` with the files added that the package or file to run reads itself."""
     found = _with_paths(found, options)
     at = options.at
     packages = options.values(_PACKAGE_OPTIONS)
@@ -681,14 +684,14 @@ def _with_variable(found: FilesRead, name: str, value: str) -> FilesRead:
 
 
 def _package_name(spec: str) -> str:
-    """Return the last part of `@scope/name@1.2`, without the version."""
+    """Return the name of a package from text such as `@scope/name@1.2`: here `name`."""
     spec = spec.removeprefix("npm:")
     name = spec.rpartition("/")[2] if spec.startswith("@") else spec
     return re.split(r"[@=<>~!\[]", name, maxsplit=1)[0]
 
 
 def _is_place(word: str) -> bool:
-    """Tell whether a word is explicitly a relative path: `.`, `./x`, `{{PROJECT}}/x`."""
+    """Tell whether a command's word is written as a relative path: `.`, `./x`, `{{PROJECT}}/x`."""
     path = re.sub(r"^file:(?://)?", "", word)
     return bool(re.match(r"\.{1,2}(?:/|$)", path)) or _is_placeholder(path)
 
@@ -724,7 +727,10 @@ def _absolute(word: str, project: str) -> str:
 
 
 def names_of(program: str) -> tuple[str, ...]:
-    """Return the names of the files that a launcher reads; none for any other program."""
+    """Return the names of the files that a launcher such as `npx` reads in its folder.
+
+    None for any other program.
+    """
     launcher = _BY_PROGRAM.get(program_name(program))
     return launcher.names if launcher is not None else ()
 

@@ -49,14 +49,14 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start(Generic[K]):
-    """Effect: start the instance, then call `ready` or `failed`."""
+    """An effect for the caller to carry out: start the instance, then call `ready` or `failed`."""
 
     key: K
 
 
 @dataclass(frozen=True, slots=True)
 class Stop(Generic[K]):
-    """Effect: end the instance, then call `stopped`."""
+    """An effect for the caller to carry out: end the instance, then call `stopped`."""
 
     key: K
 
@@ -73,7 +73,7 @@ class _Lease:
 
 @dataclass(slots=True)
 class Leases(Generic[K]):
-    """Every lease of the daemon.
+    """Every lease of the daemon, by the key of its instance.
 
     `linger` is the number of seconds for which an instance without holders is kept. `now` is any
     monotonic clock in seconds. Methods return effects, which the caller carries out.
@@ -83,7 +83,7 @@ class Leases(Generic[K]):
     _leases: dict[K, _Lease] = field(default_factory=dict)
 
     def acquire(self, key: K, session: SessionKey) -> list[Effect[K]]:
-        """Add a lease of `session` on the instance `key`; start it if it is absent or down."""
+        """Add a lease of `session` on the instance `key`; return what to start, if anything."""
         lease = self._leases.get(key)
         if lease is None:
             self._leases[key] = _Lease(State.STARTING, {session: None})
@@ -97,9 +97,10 @@ class Leases(Generic[K]):
         return []
 
     def release(self, key: K, session: SessionKey, now: float) -> list[Effect[K]]:
-        """Remove a lease. When the last holder leaves a ready instance, the linger starts.
+        """Remove a session's lease on the instance `key`; return what to stop, if anything.
 
-        An instance that is still starting is stopped at once.
+        When the last holder leaves a ready instance, the linger starts. An instance that is still
+        starting is stopped at once.
         """
         lease = self._leases.get(key)
         if lease is None or session not in lease.holders:
@@ -118,7 +119,7 @@ class Leases(Generic[K]):
         return []
 
     def end_unheld(self, key: K) -> list[Effect[K]]:
-        """Stop `key` at once if it lingers, without waiting for the rest of its linger."""
+        """Return the effect that stops the instance `key` at once, if it lingers."""
         lease = self._leases.get(key)
         if lease is None or lease.state is not State.LINGERING:
             return []
@@ -126,13 +127,13 @@ class Leases(Generic[K]):
         return [Stop(key)]
 
     def give_up(self, key: K, now: float) -> list[Effect[K]]:
-        """Remove every lease on `key`, and stop the instance at once."""
+        """Remove every lease on the instance `key`; return the effect that stops it at once."""
         holders = self.holders(key)
         effects = [effect for each in holders for effect in self.release(key, each, now)]
         return [*effects, *self.end_unheld(key)]
 
     def restart(self, key: K) -> list[Effect[K]]:
-        """Stop `key` at once; its holders keep their leases, and it starts again for them."""
+        """Return the effect that stops the instance `key`; it starts again for its holders."""
         lease = self._leases.get(key)
         if lease is None or lease.state in {State.STOPPING, State.DOWN}:
             return []
@@ -140,7 +141,7 @@ class Leases(Generic[K]):
         return [Stop(key)]
 
     def release_session(self, session: SessionKey, now: float) -> list[Effect[K]]:
-        """Remove every lease of `session`."""
+        """Remove every lease of `session`; return what to stop."""
         held = [key for key, lease in self._leases.items() if session in lease.holders]
         return [effect for key in held for effect in self.release(key, session, now)]
 
@@ -151,14 +152,15 @@ class Leases(Generic[K]):
             lease.state = State.READY
 
     def failed(self, key: K) -> list[SessionKey]:
-        """Note that a start failed, and remove all leases on `key`; return their holders."""
+        """Note that an instance failed to start, and remove its leases; return their holders."""
         lease = self._leases.pop(key, None)
         return list(lease.holders) if lease is not None else []
 
     def died(self, key: K) -> list[Effect[K]]:
         """Note that an instance ended by itself; its holders keep their leases.
 
-        An instance that was being stopped counts as stopped, and starts again if it has holders.
+        An instance that was being stopped counts as stopped. If it has holders, the effect that
+        starts it again is returned.
         """
         lease = self._leases.get(key)
         if lease is None:
@@ -172,7 +174,7 @@ class Leases(Generic[K]):
         return []
 
     def stopped(self, key: K) -> list[Effect[K]]:
-        """Note that the instance was stopped; start it again if it has holders by now."""
+        """Note that an instance was stopped; return the effect that starts it again for holders."""
         lease = self._leases.get(key)
         if lease is None:
             return []
@@ -183,7 +185,7 @@ class Leases(Generic[K]):
         return []
 
     def due(self, now: float) -> list[Effect[K]]:
-        """Stop the instances whose linger is over."""
+        """Return the effects that stop the instances whose linger is over at `now`."""
         over = [
             key
             for key, lease in self._leases.items()
@@ -194,17 +196,17 @@ class Leases(Generic[K]):
         return [Stop(key) for key in over]
 
     def next_due(self) -> float | None:
-        """Return the next time at which `due` has something to do, None if there is none."""
+        """Return the time at which the next linger is over; None if no instance lingers."""
         times = [ls.due_at for ls in self._leases.values() if ls.state is State.LINGERING]
         return min(times, default=None)
 
     def holders(self, key: K) -> tuple[SessionKey, ...]:
-        """Return the holders of `key`, the first one first."""
+        """Return the sessions with a lease on the instance `key`, in the order of their leases."""
         lease = self._leases.get(key)
         return tuple(lease.holders) if lease is not None else ()
 
     def state(self, key: K) -> State | None:
-        """Return the state of `key`, None if it is absent."""
+        """Return the state of the instance `key`; None if it is absent."""
         lease = self._leases.get(key)
         return lease.state if lease is not None else None
 
@@ -217,5 +219,5 @@ class Leases(Generic[K]):
         return self.state(key) is State.READY and session in self.holders(key)
 
     def keys(self) -> tuple[K, ...]:
-        """Return every key that is not absent."""
+        """Return the keys of all instances that are not absent."""
         return tuple(self._leases)

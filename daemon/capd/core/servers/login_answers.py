@@ -35,7 +35,10 @@ class DeviceError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The query parameters of a redirect (RFC 6749, section 4.1.2); `iss` is from RFC 9207."""
+    """The query parameters of a login's redirect (RFC 6749, section 4.1.2).
+
+    `iss` is from RFC 9207.
+    """
 
     code: str
     state: str
@@ -109,7 +112,7 @@ class DeviceGrant:
     """Seconds until the codes expire."""
 
     def __repr__(self) -> str:
-        """Show nothing secret."""
+        """Return a text without the secret codes."""
         return "DeviceGrant(...)"
 
 

@@ -52,7 +52,10 @@ class OwnFolders:
     socket: str = ""
 
     def by_kind(self) -> dict[Kind, str]:
-        """Return the folders that are set, by kind, without those inside another one."""
+        """Return capd's folders by kind, such as `config`.
+
+        Those that are not set, or are inside another one, are left out.
+        """
         kinds: dict[Kind, str] = {
             "config": self.config,
             "state": self.state,
@@ -127,7 +130,7 @@ def cover(own: OwnFolders, needs: FolderNeeds) -> FolderCover:
 
 
 def _paths_in(folder: str, needs: FolderNeeds) -> Iterator[tuple[str, bool]]:
-    """Yield the paths in `folder` that the server needs, and whether each is indispensable."""
+    """Yield the paths in `folder` that the server needs, and whether it needs each to start."""
     for path in (needs.command, needs.cwd):
         if path == folder or path.startswith(folder + "/"):
             yield path, True
@@ -146,7 +149,10 @@ def _until_its_end(text: str, at_least: int) -> str:
 
 
 def _kept(kind: Kind, below: str, needs: FolderNeeds) -> dict[str, Access]:
-    """Return the entries of a folder to keep, because the server needs the path `below` it."""
+    """Return the entries of a folder that stay visible, because the server needs one of them.
+
+    `below` is the path in the folder that it needs.
+    """
     first, _, rest = below.partition("/")
     if kind == "state":
         if first == _EMPTY and rest:

@@ -40,7 +40,10 @@ class Folders:
 
 
 def wanted_keys(server: ServerSpec) -> tuple[str, ...]:
-    """Return the keys that placeholders of `server` name, each once, in order of appearance."""
+    """Return the names of the secrets that a server's definition uses in placeholders.
+
+    Each is returned once, in order of appearance.
+    """
     keys: dict[str, None] = {}
     for text in _texts(server):
         for match in _PLACEHOLDER.finditer(text):
@@ -55,13 +58,18 @@ def has_folder_placeholder(server: ServerSpec) -> bool:
 
 
 def keys_in_args(server: ServerSpec) -> tuple[str, ...]:
-    """Return the keys that placeholders in args name: any user can read args with `ps`."""
+    """Return the names of secrets that a server's arguments contain.
+
+    Any user of the machine can read arguments with `ps`.
+    """
     found = (m["key"] for text in server.args for m in _PLACEHOLDER.finditer(text))
     return tuple(dict.fromkeys(key for key in found if key))
 
 
 def resolved(server: ServerSpec, values: Mapping[str, str], folders: Folders) -> ServerSpec:
     """Return `server` with every placeholder replaced.
+
+    `values` are the secrets by name, and `folders` the paths for `{{CWD}}` and `{{PROJECT}}`.
 
     Raises:
         MissingValueError: keys without a value, all of them named.

@@ -29,7 +29,7 @@ class RestartIntensity:
 
 
 class Backoff:
-    """Computes the wait before the next attempt, which grows with each failure in a row.
+    """Computes how long to wait before the next attempt: longer after each failure in a row.
 
     The wait begins at `first` seconds, is multiplied by `factor` for each failure, and is at most
     `last` seconds (docs/design/processes.md).

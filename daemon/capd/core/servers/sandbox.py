@@ -145,7 +145,7 @@ class SandboxMissingError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class SandboxPaths:
-    """The paths around a server; all are absolute."""
+    """The paths that a server's sandbox depends on; all are absolute."""
 
     home: str
     cwd: str
@@ -169,7 +169,7 @@ class SandboxPaths:
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """Existing paths to hide, as a mount needs an existing target."""
+    """Paths to hide from a server. They exist, because a mount needs an existing target."""
 
     folders: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -220,16 +220,19 @@ class Confinement:
     """Why this server's sandbox is weaker than usual, for a person; empty if it is not."""
 
     def description_with(self, held: Collection[str]) -> str:
-        """Return the level for a person; `held` is what the guard enforces: `hidden`, `apart`."""
+        """Return the sandbox of a server for a person.
+
+        `held` is what its guard enforces: `hidden`, `apart`.
+        """
         words = [each for name, each in _HELD.items() if name in held]
         text = ", ".join([self.description, *words])
         return f"{text} ({self.aside})" if self.aside else text
 
 
 def masked_paths(sandbox_request: SandboxRequest, home: str, own: Sequence[str]) -> list[str]:
-    """Return the paths that a request hides, existing or not; `own` are capd's own folders.
+    """Return the paths to hide from a server, existing or not; `own` are capd's own folders.
 
-    `strict` hides those of all masks.
+    The level `strict` hides the paths of all masks.
     """
     # `strict` shows the project, which may be the home folder itself, with credentials in it.
     names = {"guard": sandbox_request.masks, "strict": tuple(MASKS), "off": ()}[
@@ -273,7 +276,10 @@ def confined(
 def _guard_options(
     sandbox_request: SandboxRequest, machine: SandboxFeatures, where: SandboxPaths
 ) -> tuple[tuple[str, ...], str]:
-    """Return the options for the guard, and why there are fewer than usual, or empty."""
+    """Return the guard's options for a sandbox, and why there are fewer than usual.
+
+    The second value is empty if nothing is missing.
+    """
     if where.takes_privilege:
         return (), f"{where.takes_privilege} takes privileges that a confined program has not"
     options: list[str] = []
@@ -341,7 +347,10 @@ def _arguments(mounts: Iterable[_Mount]) -> list[str]:
 
 
 def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
-    """Tell whether `path` is visible: the last mount at or above it decides."""
+    """Tell whether `path` is visible in a sandbox with these mounts.
+
+    The last mount at or above the path decides.
+    """
     # Of two mounts at one place the later one counts, and `max` takes the first of equals.
     above = reversed([each for each in mounts if _is_below(path, each.path)])
     deepest = max(above, key=lambda each: len(each.path.rstrip("/")), default=None)
@@ -404,7 +413,10 @@ def _bwrap(
 
 
 def _packages(where: SandboxPaths) -> list[str]:
-    """Return the folders of packages, fetched and checked by capd, from which the server starts."""
+    """Return the folders of packages that the server starts from.
+
+    capd has fetched and checked these packages.
+    """
     kept = where.cover.read_only
     return [each for each in kept if posixpath.basename(posixpath.dirname(each)) == PACKAGES]
 

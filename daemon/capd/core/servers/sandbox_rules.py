@@ -19,7 +19,10 @@ NETWORK = "network"
 
 @dataclass(frozen=True, slots=True)
 class SandboxRule:
-    """The user's sandbox settings for the servers that one glob matches; None means the default."""
+    """The user's sandbox settings for servers whose names match one glob.
+
+    None stands for the default.
+    """
 
     level: Level | None = None
     masks: tuple[MaskName, ...] | None = None

@@ -26,10 +26,10 @@ _BY_PLACE = lazy_pattern(
 
 
 def is_scope_fixed(command: str, args: Sequence[str], transport: str) -> bool:
-    """Tell whether a server keeps its default scope even if it speaks the stateless generation.
+    """Tell whether a server keeps its default scope, even if it speaks the stateless generation.
 
-    It does if it keeps state, or if its command line names files relative to its folder. A server
-    by URL does not.
+    The scope says which sessions share the server. The result is true if the server keeps state, or
+    if its command line names files relative to its folder. For a server by URL it is false.
     """
     if transport == "http":
         return False
@@ -38,7 +38,11 @@ def is_scope_fixed(command: str, args: Sequence[str], transport: str) -> bool:
 
 
 def default_scope(command: str, args: Sequence[str], transport: str) -> Scope:
-    """Return `session` for a server by URL and for a known stateful one, otherwise `project`."""
+    """Return which sessions share a server: `session` or `project`.
+
+    It is `session`, so that none share it, for a server by URL and for a known one that keeps
+    state. Otherwise the sessions of one project share it.
+    """
     if transport == "http":
         return "session"
     if any(_STATEFUL.search(part) for part in (command, *args)):

@@ -34,7 +34,7 @@ an idle machine, and took 28 s on a busy one, in which every other program had t
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The memory and the number of processes of a server, its guard not included."""
+    """The memory and the number of processes of a server's process tree, without its guard."""
 
     processes: int
     size_bytes: int
@@ -43,7 +43,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class TreeLimits:
-    """The limits of one tree; 0 means no limit."""
+    """The limits of one server's process tree; 0 means no limit."""
 
     processes: int = MOST_PROCESSES
     size_bytes: int = MOST_MIB * MIB
@@ -89,7 +89,7 @@ def usual_limits(processes: int, memory_mib: int | None, machine_bytes: int) -> 
 
 
 class TreeLooks(Generic[K]):
-    """Keeps recent samples of each tree, and decides how long to wait before the next ones."""
+    """Keeps recent samples of each process tree, and decides how long to wait for the next."""
 
     def __init__(self, limits: TreeLimits) -> None:
         self._limits = limits
@@ -111,7 +111,7 @@ class TreeLooks(Generic[K]):
         return {key: excess for key, excess in found.items() if excess}
 
     def _lately(self, key: K, now: float) -> tuple[tuple[float, Tree], ...]:
-        """Return the samples of the last `SPAN` seconds, and the last sample before them."""
+        """Return a tree's samples of the last `SPAN` seconds, and the last one before them."""
         # A new tree has grown from zero.
         before = now - USUAL_PAUSE if self._looked_at is None else self._looked_at
         seen = self._seen.get(key, ((before, Tree(0, 0)),))

@@ -22,7 +22,10 @@ DEFAULT_TOOL_CAP = 24
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One tool of one server, as a capability, a pin, or the tool's own activation permits it."""
+    """One tool of one server, which something that is switched on permits.
+
+    That is a capability, a pin, or the tool itself.
+    """
 
     server: ServerIdentity
     tool: ToolName
@@ -39,7 +42,7 @@ class Activation:
 
     @property
     def takes_slot(self) -> bool:
-        """Whether the capability shows tools.
+        """Whether the capability shows tools, and so counts against the limit of capabilities.
 
         Capabilities that show none have a limit of their own.
         """
@@ -48,7 +51,7 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSetChange:
-    """What one step added, removed and evicted, in the order in which it was decided."""
+    """What one change of the active set added, removed and evicted, each in order."""
 
     added: tuple[Grant, ...] = ()
     """Grants that are new."""
@@ -129,9 +132,9 @@ class ActiveSet:
         grants: Iterable[Grant],
         now: float,
     ) -> ActiveSetChange:
-        """Switch `capability` on with its grants, then evict what is over the cap.
+        """Switch a capability on with its grants, and evict what is over the limit.
 
-        A capability that is on already counts as used and gets the new grants.
+        Return the changes. A capability that is on already counts as used and gets the new grants.
         """
         before = self._before()
         self._activations[capability] = Activation(
@@ -143,11 +146,11 @@ class ActiveSet:
     def activate_tools(
         self, grants: Iterable[Grant], now: float, spared: Sequence[Grant] = ()
     ) -> ActiveSetChange:
-        """Switch on the first `tool_cap` of `grants`, then evict what is over that cap.
+        """Switch on the first `tool_cap` of these tools, and evict what is over that limit.
 
-        A tool that is on already keeps its time of last use: being found again is not a use.
-        Tools that are switched on together do not evict one another. Tools in `spared` are evicted
-        after all others, beginning with the last of them.
+        Return the changes. A tool that is on already keeps its time of last use: being found again
+        is not a use. Tools that are switched on together do not evict one another. Tools in
+        `spared` are evicted after all others, beginning with the last of them.
         """
         before = self._before()
         wanted = list(dict.fromkeys(grants))[: max(1, self.tool_cap)]
@@ -165,7 +168,7 @@ class ActiveSet:
     def restore(
         self, activations: Iterable[Activation], tools: Mapping[Grant, float] | None = None
     ) -> None:
-        """Replace what is on by what was saved, and evict what is over the caps. Pins stay."""
+        """Replace what is on by what was saved, and evict what is over the limits. Pins stay."""
         self._activations = {activation.id: activation for activation in activations}
         self._tools = dict(tools or {})
         self._evict_over_cap()
@@ -190,7 +193,7 @@ class ActiveSet:
         offered: Container[Grant],
         pinned: tuple[Grant, ...] = (),
     ) -> ActiveSetChange:
-        """Replace the grants on `server` after its list of tools changed.
+        """Replace the grants on `server` after its list of tools changed; return the changes.
 
         `grants` has the new grants on `server` of each capability. A single tool of `server` that
         is not in `offered` is removed. If `server` has pins, `pinned` replaces them.
@@ -217,7 +220,7 @@ class ActiveSet:
             self._activations[capability] = Activation(old.id, old.servers, old.grants, now)
 
     def used(self, grant: Grant, now: float) -> None:
-        """Count a successful call of a tool for everything that grants it."""
+        """Count a successful call of a tool as a use of everything that grants it."""
         self.uses += 1
         for capability, activation in list(self._activations.items()):
             if grant in activation.grants:

@@ -36,7 +36,7 @@ CallOrigin = Literal["client", "tool_call", "tool_call_readonly", "script"]
 
 @dataclass(frozen=True, slots=True)
 class ActiveTool:
-    """An active tool of a server, with the lease under which it is called."""
+    """An active tool of a server, with the lease on the server that its call uses."""
 
     shown: ShownTool
     lease: ServerLease
@@ -53,17 +53,17 @@ class CapdTool:
 
 @dataclass(frozen=True, slots=True)
 class PromptHookCall:
-    """A prompt hook's call, which came on the session's own connection."""
+    """A call of the tool `capd_turn`, which a prompt hook made on the session's connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotActive:
-    """No active tool has this name."""
+    """The result of admitting a call: no active tool has this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotCallable:
-    """The call is answered with `reason`, and reaches nothing."""
+    """The result of admitting a call: it reaches nothing, and is answered with `reason`."""
 
     reason: str
 
@@ -72,7 +72,10 @@ Admission = ActiveTool | CapdTool | PromptHookCall | NotActive | NotCallable
 
 
 def admit(name: str, by: CallOrigin, state: SessionState, view: SessionView) -> Admission:
-    """Return what a call of the tool with the wire name `name` reaches."""
+    """Return what a call of the tool `name` reaches.
+
+    `name` is the name under which clients know the tool, and `by` says who makes the call.
+    """
     active = active_tool(state.surface.find(name), state, view)
     if active is not None:
         reason = app_only_refusal(active.shown, by)
@@ -95,7 +98,10 @@ def admit(name: str, by: CallOrigin, state: SessionState, view: SessionView) -> 
 def active_tool(
     shown: ShownTool | None, state: SessionState, view: SessionView
 ) -> ActiveTool | None:
-    """Return how to call `shown`; None if `shown` is None or nothing grants the tool any longer."""
+    """Return how to call the tool `shown`.
+
+    None if `shown` is None, or if nothing that is on grants the tool any longer.
+    """
     lease = state.granted_by(shown.grant) if shown is not None else None
     return (
         None
@@ -133,9 +139,10 @@ def check_read_only(shown: ShownTool, by: CallOrigin, view: SessionView) -> None
 
 
 def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
-    """Return why a call of an inactive tool is refused; None if the session never knew `name`.
+    """Return why a call of an inactive tool is refused.
 
-    Examples: its server was switched off, policy denies the tool, or an overlay disables it.
+    Examples: its server was switched off, policy denies the tool, or an overlay (a file in which
+    the user changes definitions) disables it. None if the session never knew `name`.
     """
     known = state.surface.known(name)
     if known is None:
@@ -154,9 +161,10 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
 
 
 def _refusal_of_unnamed(name: str, state: SessionState) -> CallFailedError | None:
-    """Return why a tool never got a wire name: policy denies it, or an overlay disables it.
+    """Return why a tool of a leased server never got a name for clients.
 
-    Such a tool belongs to a leased server. None if no such tool would have the wire name `name`.
+    Policy denies it, or an overlay (a file in which the user changes definitions) disables it. None
+    if no such tool would have had the name `name`.
     """
     for lease in state.servers:
         server = lease.spec.name

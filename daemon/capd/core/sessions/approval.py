@@ -88,7 +88,7 @@ def hint_of(definition: bytes) -> Hint:
 
 
 def counts_as_destructive(hint: Hint) -> bool:
-    """Tell whether the rule `*:destructive` matches a tool with this hint."""
+    """Tell whether a rule for destructive tools matches a tool with this hint."""
     return hint in {"destructive", "not said"}
 
 
@@ -124,7 +124,7 @@ class PermanentApproval:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One call that waits for a person."""
+    """One call that waits for a person's approval."""
 
     session: SessionKey
     client: str
@@ -159,7 +159,7 @@ def shown_word(text: str) -> str:
 
 
 class Approvals:
-    """The open questions of all sessions, and the tools with a lasting approval."""
+    """The calls of all sessions that wait for a person, and the tools with a lasting approval."""
 
     def __init__(self, lasting: Iterable[PermanentApproval] = ()) -> None:
         self._lasting = {each.key: each for each in lasting}
@@ -195,8 +195,8 @@ class Approvals:
     def answer(self, number: int, answer: Answer) -> Collection[int]:
         """Record a person's answer; return the numbers of the questions that it closes.
 
-        No number is returned if the question is not open. `session` and `always` also close
-        the other open questions that they cover.
+        No number is returned if the question is not open. `session` and `always` also close the
+        other open questions that they cover.
         """
         question = self._open.pop(number, None)
         if question is None:
@@ -219,7 +219,7 @@ class Approvals:
         return (number,)
 
     def close(self, number: int) -> Answer | None:
-        """Remove a question; return its answer, or None if it has none yet."""
+        """Remove a question; return the person's answer to it, or None if there is none yet."""
         self._open.pop(number, None)
         return self._answered.pop(number, None)
 

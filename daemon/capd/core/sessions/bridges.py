@@ -87,9 +87,10 @@ def far_folder(path: str) -> str:
 def with_bridge(
     rules: SessionRules, bridge: str, bridges: Mapping[str, BridgeRules]
 ) -> SessionRules:
-    """Return the rules of a session over `bridge`; a bridge without a table gets none.
+    """Return the rules of a session over `bridge`, a connection from another host or a container.
 
-    Routing learns nothing from such a session, and it may not run scripts.
+    `bridges` has the rules of each bridge; one that is not there denies everything. Routing learns
+    nothing from such a session, and it may not run scripts.
     """
     table = bridges.get(bridge, BridgeRules()).policy
     place = f"[bridges.{bridge}]"

@@ -102,11 +102,11 @@ def skill_needs(content: bytes) -> SkillNeeds:
 
 
 def tool_of(word: str) -> str:
-    """Return the wire name that an entry of `allowed-tools` means; empty if it is no such tool.
+    """Return capd's name for a tool that an entry of `allowed-tools` means.
 
-    A wire name is the name that capd gives a tool for clients, without a client's prefix.
-    `SERVER__*` stands for all tools of a server. A client's own tools, such as `Read`, and capd's
-    own tools, such as `tool_search`, give an empty name.
+    The name is the one that capd gives the tool for clients, without a client's prefix. `SERVER__*`
+    stands for all tools of a server. A client's own tools, such as `Read`, and capd's own tools,
+    such as `tool_search`, give an empty name.
 
         mcp__capd__git__git_log, capd-git__git_log, mcp__git__git_log   git__git_log
         mcp__git, mcp__git__*                                           git__*
@@ -132,7 +132,10 @@ def _is_tool(name: str) -> bool:
 
 
 def _words(field: Field | None) -> list[str]:
-    """Return the words of a text or a list, without the parts of them in parentheses."""
+    """Return the words of a frontmatter field, a text or a list.
+
+    The parts of them in parentheses are left out.
+    """
     if field is None:
         return []
     found: list[str] = []

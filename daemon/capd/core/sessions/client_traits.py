@@ -97,7 +97,7 @@ def _is_named(folded: str, pattern: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SurfacePlan:
-    """The mode of a session's surface, and the reason for it."""
+    """Which tools a session's client is shown (its mode), and why."""
 
     mode: Mode
     reason: str
@@ -119,7 +119,7 @@ def plan(
     share: float = 0.1,
     is_whole: bool = False,
 ) -> SurfacePlan:
-    """Return the mode for a session, and why.
+    """Return which tools a session's client is shown (the mode), and why.
 
     `wanted` is the user's mode for all clients: `auto`, or one of `Mode`. `is_stateless` says that
     the client speaks the stateless generation. `was_seen` tells whether it was seen to list again
@@ -177,7 +177,7 @@ def _automatic(
 
 
 class RelistWatch:
-    """Learns whether a client sends `tools/list` again after `notifications/tools/list_changed`.
+    """Learns whether a client sends `tools/list` again after it was told of a change.
 
     A client that lists again in every turn, without a notification, also counts as one that does.
     """

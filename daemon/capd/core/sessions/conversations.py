@@ -29,7 +29,10 @@ If it continues later, its model gets the same texts again."""
 
 
 def card_key(grant: Grant, definition: bytes) -> tuple[Grant, str]:
-    """Return the key of a call card: its tool and a digest of the tool's definition."""
+    """Return the key by which a conversation remembers a tool's call card.
+
+    It is the tool, with a digest of its definition.
+    """
     return grant, hashlib.blake2b(definition, digest_size=8).hexdigest()
 
 
@@ -67,14 +70,14 @@ class Conversations:
     __slots__ = ("_budget", "_named", "current")
 
     def __init__(self, budget: int = DEFAULT_BUDGET) -> None:
-        """`budget` is how many tokens of memories each conversation may get."""
+        """Create it. `budget` is how many tokens of memories each conversation may get."""
         self._budget = budget
         self._named: OrderedDict[str, Conversation] = OrderedDict()
         self.current = Conversation(memories=MemoryDelivery(budget))
         """The conversation of the user's last message."""
 
     def saved_fields(self) -> dict[str, Any]:
-        """Return the fields of a `SessionRecord` that save the current conversation."""
+        """Return the fields of a session's saved record that describe the current conversation."""
         current = self.current
         return {
             "conversation": current.id,
@@ -99,7 +102,10 @@ class Conversations:
         )
 
     def follow(self, budget: int) -> None:
-        """Give every conversation another budget for memories. Earlier deliveries stay noted."""
+        """Change the token budget for memories of every conversation to `budget`.
+
+        Earlier deliveries stay noted.
+        """
         self._budget = budget
         for each in (self.current, *self._named.values()):
             each.memories.budget = budget

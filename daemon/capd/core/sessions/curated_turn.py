@@ -16,7 +16,7 @@ from capd.core.sessions.session import SessionState, SingleTool, Step
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A tool that curation found for a message, and whether the tool clearly fits."""
+    """A tool that may help with a message, and whether it clearly fits."""
 
     tool: SingleTool
     is_clear: bool
@@ -43,9 +43,9 @@ def activate_ranked(
 ) -> TurnTools:
     """Switch on at most `most` of the `ranked` tools, the best first, and suggest the others.
 
-    `is_seen` says whether the model sees an added tool before it answers. If it does not, or if the
-    list is full, a tool is suggested instead. A tool that is on but not listed is suggested, too.
-    Tools in `suggested_before` were suggested before, and are not suggested again.
+    Return both. `is_seen` says whether the model sees an added tool before it answers. If it does
+    not, or if the list is full, a tool is suggested instead. A tool that is on but not listed is
+    suggested, too. Tools in `suggested_before` were suggested before, and are not suggested again.
     """
     clear = [each.tool for each in ranked if each.is_clear and not each.is_pinned]
     wanted = {tool.grant: tool for tool in clear[: min(most, state.active.tool_cap)]}
@@ -66,7 +66,11 @@ def activate_ranked(
 def activate_planned(
     state: SessionState, tools: Sequence[SingleTool], now: float, *, is_seen: bool
 ) -> TurnTools:
-    """Switch `tools` on, best first, and suggest those that the model will not see on the list."""
+    """Switch `tools` on, best first; return them, and which of them to suggest by name.
+
+    A tool is suggested if the model will not see it on the list. `is_seen` says whether the model
+    sees an added tool before it answers.
+    """
     step = state.activate_tools(tools, now, [tool.grant for tool in tools])
     on = state.active.grants
     listed = {shown.grant for shown in state.surface.listed} if is_seen else set[Grant]()

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """The domains that the configuration sets for folders and for clients."""
+    """The domains, such as `work`, that the configuration sets for folders and for clients."""
 
     clients: Mapping[str, str] = field(default_factory=dict)
     """By the name that a client gives."""
@@ -20,7 +20,10 @@ class Domains:
     """By the absolute path of a folder; it applies to all folders inside."""
 
     def of(self, client: str, project: str) -> str:
-        """Return the domain of a session; empty if it has none."""
+        """Return the domain of a session, such as `work`; empty if it has none.
+
+        `client` is the client's name, and `project` the path of the session's project.
+        """
         place = PurePosixPath(project)
         around = [str(folder) for folder in (place, *place.parents)] if project else []
         found = (self.projects[folder] for folder in around if folder in self.projects)
@@ -28,7 +31,7 @@ class Domains:
 
 
 def is_inside(domain: str, domains: Collection[str]) -> bool:
-    """Tell whether a session of `domain` may use a capability of `domains`.
+    """Tell whether a session of a domain, such as `work`, may use a capability of `domains`.
 
     It may, too, if either is empty.
     """

@@ -26,7 +26,7 @@ class Habits:
     """What was observed of each version of each client: whether it lists again after a change."""
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
-        """`on_change` is called whenever `written` has changed."""
+        """Create it. `on_change` is called whenever `written` has changed."""
         self._on_change = on_change
         # In the order of their last observation.
         self._seen: dict[tuple[str, str], bool] = {}
@@ -52,7 +52,7 @@ class Habits:
 
     @property
     def written(self) -> list[Habit]:
-        """Everything to save, the latest observation last."""
+        """Return everything to save, the latest observation last."""
         return [Habit(*key, relists) for key, relists in self._seen.items()]
 
     def restore(self, written: Sequence[Habit]) -> None:

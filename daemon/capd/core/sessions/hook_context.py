@@ -66,10 +66,10 @@ def contexts(
     came_on: Sequence[tuple[CapabilityName, Sequence[WireName]]],
     costs: TokenCosts,
 ) -> str:
-    """Return a line for each capability that was switched on, as many as fit into a turn.
+    """Return a text with a line for each capability that a message has switched on.
 
     `came_on` pairs a capability with the wire names of its new tools. One without tools has no
-    line.
+    line. As many lines are returned as fit into a turn.
     """
     brought = [each for each in came_on if each[1]]
     lines: list[str] = []
@@ -92,8 +92,8 @@ def context(
 ) -> str:
     """Return the line about a capability whose tools the model's next request lists.
 
-    `added` are its new tools, of which as many are named as fit into `room` tokens. Without tools
-    the line is empty.
+    `added` are the wire names of its new tools, of which as many are named as fit into `room`
+    tokens. Without tools the line is empty.
     """
     sentence = f"capd switched on '{short_name(name)}' for this message; its tools are listed now"
     return _with_names(sentence, added, costs, room)
@@ -102,7 +102,8 @@ def context(
 def coming(name: CapabilityName, enabler: str) -> str:
     """Return the line about a capability that is being switched on, with tools not known yet.
 
-    `enabler` is the wire name of the tool `capability`, which waits until the start is over.
+    `enabler` is the client's name for capd's tool `capability`. A call of it waits until the
+    capability is on.
     """
     begun = f"capd is switching on '{short_name(name)}' for this message"
     return f"{begun}; {enabler}(action=enable, name={name}) waits for it and names its tools."
@@ -134,7 +135,10 @@ def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
 
 
 def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts, room: int) -> str:
-    """Return `sentence: names.` with the first name, and as many others as fit into `room`."""
+    """Return the text `sentence: names.`, with the first name and as many others as fit.
+
+    The names take at most `room` tokens.
+    """
     fitting = ""
     for count in range(1, min(len(names), _MOST_NAMES) + 1):
         left = len(names) - count
@@ -149,15 +153,15 @@ def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts, roo
 
 
 def short_name(name: str) -> str:
-    """Return a name cut to 24 characters, because a turn has room for few tokens."""
+    """Return a name cut to 24 characters, because a turn's text may have only few tokens."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def skill_text(prompt: WireName, description: str, enabler: str, costs: TokenCosts) -> str:
-    """Return the line that suggests a skill and the call that uses it.
+    """Return the line for a model that suggests a skill, with the call that uses it.
 
-    `prompt` is the skill's wire name, `enabler` that of the tool `capability`. The description is
-    left out if the line would have more than `SUGGESTION_TOKENS`.
+    `prompt` is the skill's name as a prompt, `enabler` the client's name for capd's tool
+    `capability`. The description is left out if the line would have more than `SUGGESTION_TOKENS`.
     """
     arguments = msgspec.json.encode(
         {"action": "enable", "name": f"{SKILL_PREFIX}{prompt}"}
@@ -193,9 +197,10 @@ def join_texts(*parts: str) -> str:
 
 
 def notice(decision: Decision, problem: str = "") -> str:
-    """Return the line that tells the user which capability a message switches on; else empty.
+    """Return the line that tells the user which capability a message switches on.
 
-    `problem` is why it could not be switched on; the line then says only that it could not.
+    The line is empty if it switches none on. `problem` is why the capability could not be switched
+    on; the line then says only that it could not.
     """
     if decision.outcome != "activate" or decision.id is None:
         return ""

@@ -25,7 +25,7 @@ LinkMethod = Literal["session id", "common parent", "project", "ambiguous", "non
 
 @dataclass(frozen=True, slots=True)
 class SessionCandidate:
-    """One open session, with the facts that the rules compare."""
+    """One open session, with the facts by which a hook's session is found."""
 
     key: SessionKey
     client: str
@@ -40,7 +40,7 @@ class SessionCandidate:
 
 @dataclass(frozen=True, slots=True)
 class HookRun:
-    """One run of a prompt hook, with the facts that the rules compare."""
+    """One run of a prompt hook, with the facts by which its session is found."""
 
     client: str
     client_session: str
@@ -61,7 +61,7 @@ class HookLink:
 
 
 def link(hook: HookRun, candidates: Sequence[SessionCandidate]) -> HookLink:
-    """Return the session that `hook` belongs to."""
+    """Return which of the sessions `candidates` the prompt hook `hook` belongs to, and how."""
     if hook.client_session:
         same = [c for c in candidates if hook.client_session in c.client_sessions]
         if same:

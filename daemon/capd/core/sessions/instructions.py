@@ -21,11 +21,12 @@ _HEAD = (
 def instructions(
     own: Mapping[WireName, OwnTool], *, is_fixed: bool, index: str = "", has_scripts: bool = False
 ) -> str:
-    """Return the text for a client that is offered `own`, capd's own tools by the names it knows.
+    """Return the text that tells a model, in `initialize`, how to use capd and what is installed.
 
-    Without the tool `capability` the text is empty. `is_fixed` says that the client's list never
-    changes. `index` is the first level of the index: what is installed (docs/memories.md).
-    `has_scripts` says that the session may run scripts, and that no list names the tool for that.
+    `own` has capd's own tools by the names that the client knows. Without the tool `capability` the
+    text is empty. `is_fixed` says that the client's list never changes. `index` is the short list
+    of what is installed (docs/memories.md). `has_scripts` says that the session may run scripts,
+    and that no list names the tool for that.
     """
     names = {each.name: name for name, each in own.items()}
     capability, search = names.get(CAPABILITY), names.get(TOOL_SEARCH)

@@ -63,7 +63,7 @@ def offered(
     asks_per_tool: bool = False,
     has_scripts: bool = False,
 ) -> Mapping[WireName, OwnTool]:
-    """Return capd's own tools for a session, by their wire names.
+    """Return the tools of capd's own that a session offers, by the names for its client.
 
     Sessions with the same arguments share one mapping.
 
@@ -82,11 +82,11 @@ def offered(
 
 
 def definitions(own: Iterable[tuple[WireName, OwnTool]]) -> list[tuple[WireName, bytes]]:
-    """Return the entries of `tools/list` for own tools, each with its wire name."""
+    """Return the entries of `tools/list` for capd's own tools, each with its name there."""
     return [(name, renamed(each.definition, name)) for name, each in own]
 
 
 def schema_of(own: OwnTool) -> bytes:
-    """Return the input schema of an own tool."""
+    """Return the JSON Schema of the arguments of one of capd's own tools."""
     members = msgspec.json.decode(own.definition, type=dict[str, msgspec.Raw])
     return bytes(members["inputSchema"])

@@ -62,7 +62,7 @@ class BadArgumentsError(CapdError):
 
 
 def checked(arguments: Arguments) -> Arguments:
-    """Return the arguments trimmed.
+    """Return the arguments of the tool `capability` without surrounding spaces, if valid.
 
     Raises:
         BadArgumentsError: the action is missing or unknown, or lacks its argument.
@@ -114,7 +114,10 @@ class ListedCapability:
 def listing(
     shown: Sequence[ListedCapability], hidden_by_domain: int, domain: str, hidden_by_policy: int = 0
 ) -> str:
-    """Return the answer to `list`: a line for each capability, then how many are hidden and why."""
+    """Return the answer to the action `list` of capd's tool `capability`.
+
+    It has a line for each capability, then how many are hidden and why.
+    """
     if shown:
         lines = "\n".join(entry.line() for entry in shown)
         hidden = (
@@ -139,7 +142,10 @@ def listing(
 
 
 def discovered(intent: str, hits: Sequence[ListedCapability], hidden_by_policy: int = 0) -> str:
-    """Return the answer to `discover`: the fitting capabilities, best first, or that none fits."""
+    """Return the answer to the action `discover` of capd's tool `capability`.
+
+    It has the fitting capabilities, best first, or says that none fits.
+    """
     if not hits:
         denied = f" {hidden_by_policy} that are denied by policy were not compared."
         return (
@@ -177,13 +183,13 @@ def unknown(name: str, why: Unknown) -> str:
 
 
 def already_active(name: CapabilityName, tools: Sequence[WireName]) -> str:
-    """Return the answer to `enable` for a capability that is on."""
+    """Return the answer of the tool `capability` to `enable`, if the capability is on already."""
     shown = f" Its tools: {', '.join(tools)}." if tools else ""
     return f"Capability '{name}' is already on.{shown}"
 
 
 def missing_keys(name: CapabilityName, keys: Sequence[str]) -> str:
-    """Return the answer to `enable` if the capability needs secrets that are not stored."""
+    """Return the answer of the tool `capability` to `enable`, if secrets are missing."""
     return (
         f"Capability '{name}' needs {', '.join(keys)}, and there is no value for it. Ask the user "
         f"to run `capd secret set {keys[0]}` in a terminal, or to set it where the editor is "
@@ -192,24 +198,27 @@ def missing_keys(name: CapabilityName, keys: Sequence[str]) -> str:
 
 
 def outside_domain(name: CapabilityName, domains: Sequence[str], domain: str) -> str:
-    """Return the answer to `enable` for a capability of another domain."""
+    """Return the answer of the tool `capability` to `enable`, if the domain is another one.
+
+    A domain, such as `work`, limits which capabilities a session may use.
+    """
     return f"Capability '{name}' is for {', '.join(domains)}; this session's domain is '{domain}'."
 
 
 def denied_by_policy(name: CapabilityName, reason: str) -> str:
-    """Return the answer to `enable` if policy denies everything of the capability."""
+    """Return the answer of the tool `capability` to `enable`, if policy denies all of it."""
     return f"Capability '{name}' cannot be switched on: {reason}."
 
 
 def nothing_to_activate(name: CapabilityName) -> str:
-    """Return the answer to `enable` for an empty capability."""
+    """Return the answer of the tool `capability` to `enable`, if it brings nothing."""
     return (
         f"Capability '{name}' defines no server and no dependency: there is nothing to switch on."
     )
 
 
 def builtin_unsupported(name: CapabilityName) -> str:
-    """Return the answer to `enable` for a capability that is built into another program."""
+    """Return the answer to `enable` for a capability that another program has built in."""
     return (
         f"Capability '{name}' is built into the program that its tap was written for; capd cannot "
         "run it (builtin_unsupported)."
@@ -217,12 +226,12 @@ def builtin_unsupported(name: CapabilityName) -> str:
 
 
 def dependency_failed(name: CapabilityName, dependency: str, message: str) -> str:
-    """Return the answer to `enable` if an installer failed."""
+    """Return the answer of the tool `capability` to `enable`, if an installer failed."""
     return f"Capability '{name}' was not switched on: dependency {dependency} failed: {message}"
 
 
 def server_failed(server: ServerName, message: str, stderr: Sequence[str]) -> str:
-    """Return the answer for a server that cannot be started."""
+    """Return the answer of the tool `capability` if a server cannot be started."""
     lines = "".join(f"\n  {line}" for line in stderr)
     tail = f"\nIts last lines on stderr:{lines}" if lines else ""
     return f"Server '{server}' cannot be used: {message}.{tail}"
@@ -239,11 +248,11 @@ def enabled(
     denied: int = 0,
     denied_servers: Sequence[ServerName] = (),
 ) -> str:
-    """Return the answer to a successful `enable`.
+    """Return the answer of the tool `capability` to an `enable` that worked.
 
     `offered` is how many tools its servers list, `denied` how many of its tools policy denies.
-    `evicted` are the capabilities that were switched off to make room, `installed` the
-    dependencies that were installed.
+    `evicted` are the capabilities that were switched off to make room, `installed` the dependencies
+    that were installed.
     """
     parts = [f"Capability '{name}' is on."]
     if installed:
@@ -267,12 +276,12 @@ def enabled(
 
 
 def withdrawn(name: CapabilityName) -> str:
-    """Return the answer for a capability that is switched off while its servers start."""
+    """Return the answer to `enable` if the capability was switched off while it started."""
     return f"Capability '{name}' was switched off while it was starting."
 
 
 def keeps_changing(name: str) -> str:
-    """Return the answer if policy or trust changed during each attempt to switch `name` on."""
+    """Return the answer to `enable` if policy or trust changed during each attempt."""
     return (
         f"'{name}' was not switched on: policy, or the trust in a project, changed each time it "
         "was about to be. Try again."
@@ -280,26 +289,29 @@ def keeps_changing(name: str) -> str:
 
 
 def not_active(name: str) -> str:
-    """Return the answer to `disable` for a capability that is off."""
+    """Return the answer of the tool `capability` to `disable`, if the capability is off."""
     return f"Capability {echo(name)} is not on."
 
 
 def disabled(
     name: CapabilityName, stopped: Sequence[ServerName], kept: Sequence[tuple[ServerName, str]]
 ) -> str:
-    """Return the answer to a successful `disable`; `kept` pairs a server with its other users."""
+    """Return the answer of the tool `capability` to a `disable` that worked.
+
+    `stopped` are the servers that it stopped, and `kept` pairs others with their users.
+    """
     return _off(f"Capability '{name}' is off.", stopped, kept)
 
 
 def tool_disabled(
     name: WireName, stopped: Sequence[ServerName], kept: Sequence[tuple[ServerName, str]]
 ) -> str:
-    """Return the answer to `disable` for a single tool."""
+    """Return the answer of the tool `capability` to `disable` for a single tool."""
     return _off(f"Tool '{name}' is off.", stopped, kept)
 
 
 def tool_stays(name: WireName, capabilities: Sequence[str], *, is_pinned: bool) -> str:
-    """Return the answer to `disable` for a tool that something else keeps on."""
+    """Return the answer to `disable` for a tool that stays on, because something else grants it."""
     if is_pinned:
         return f"Tool '{name}' stays on: the user's `surface.pins` has it listed always."
     names = ", ".join(f"'{each}'" for each in capabilities)

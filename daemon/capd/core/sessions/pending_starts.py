@@ -20,7 +20,7 @@ Verdict = Literal["commit", "on already", "again", "over"]
 
 
 def verdict(*, is_over: bool, is_on: bool, has_changed: bool) -> Verdict:
-    """Return what to do with a start whose servers are ready.
+    """Return what to do when the servers of a capability that is being switched on are ready.
 
     `is_over` says that the start was withdrawn, `is_on` that the capability came on meanwhile.
     `has_changed` says that policy, or the trust in a project, has changed since the start was
@@ -35,13 +35,16 @@ def verdict(*, is_over: bool, is_on: bool, has_changed: bool) -> Verdict:
 
 @dataclass(slots=True)
 class PendingStarts:
-    """The starts in progress of one session, by the servers that they want."""
+    """The starts in progress of one session, by the servers that they want.
+
+    A start is the switching on of a capability.
+    """
 
     _wanted: Counter[ServerIdentity] = field(default_factory=Counter)
     _loose: dict[ServerIdentity, dict[InstanceId, None]] = field(default_factory=dict)
 
     def begin(self, server: ServerIdentity) -> None:
-        """Note that a start wants a server, until `end`."""
+        """Note that a start, the switching on of a capability, wants a server until `end`."""
         self._wanted[server] += 1
 
     def is_wanted(self, server: ServerIdentity) -> bool:
@@ -53,7 +56,7 @@ class PendingStarts:
         self._loose.setdefault(server, {})[instance] = None
 
     def set_aside(self, server: ServerIdentity, instance: InstanceId) -> bool:
-        """Keep a lease that the session gives up, if a start in progress wants the lease's server.
+        """Keep a lease that the session gives up, if a start in progress wants its server.
 
         Return whether the lease was kept. If it was not, the caller has to release it.
         """

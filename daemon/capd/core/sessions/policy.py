@@ -27,7 +27,7 @@ _MOST_VERDICTS = 8192
 
 @dataclass(frozen=True, slots=True)
 class PolicyRules:
-    """One table of rules, and where it is in the configuration."""
+    """One table of the user's rules, and where it is in the configuration."""
 
     place: str
     """The table's name for a person: `[policy]` or `[policy.clients.zed]`."""
@@ -45,7 +45,7 @@ class PolicyRules:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Every table that applies to one session."""
+    """All tables of rules that apply to one session: what it may use, and what it must ask for."""
 
     tables: tuple[PolicyRules, ...] = ()
     off: tuple[tuple[str, str], ...] = ()
@@ -73,7 +73,10 @@ class Policy:
         return self._verdicts[asked]
 
     def permitted(self, servers: Collection[ServerName], names: list[ToolName]) -> list[ToolName]:
-        """Return those of `names` that are permitted under each of a server's names, `servers`."""
+        """Return those of the tools `names` that policy permits.
+
+        A tool is permitted if it is under each name of its server, `servers`.
+        """
         if not self.tables:
             return names
         return [
@@ -94,9 +97,10 @@ class Policy:
         return None
 
     def ask_rule(self, server: ServerName | str, name: str, hint: Hint) -> AskRule | None:
-        """Return the ask rule that matches a tool with this hint; None if none does.
+        """Return the rule by which a person has to approve calls of this tool; None if none does.
 
-        Case is ignored, as in deny rules.
+        `hint` says what the tool's annotations tell about its effects. Case is ignored, as in deny
+        rules.
         """
         folded_server, folded_name = server.casefold(), name.casefold()
         for table in self.tables:
@@ -170,7 +174,10 @@ def policy_for(
 
 @lru_cache(maxsize=64)
 def shared_policy(tables: tuple[PolicyRules, ...], off: tuple[tuple[str, str], ...] = ()) -> Policy:
-    """Return the policy of these tables: one object, with one cache, for all sessions."""
+    """Return the policy of these tables: the same object for all sessions that have them.
+
+    The object caches verdicts.
+    """
     return Policy(tables, off)
 
 
@@ -183,13 +190,13 @@ def _by_no_rule(table: PolicyRules) -> Restriction:
 
 
 def _parts(pattern: str) -> tuple[str, str]:
-    """Return the two parts of a pattern: for the server, and for the name."""
+    """Return the two parts of a rule's pattern: for the server, and for the name."""
     scope, colon, rest = pattern.partition(":")
     return (scope, rest) if colon else ("*", pattern)
 
 
 class _Rules:
-    """The rules of one list, compiled so that one search finds all that match."""
+    """The patterns of one list of rules, compiled so that one search finds all that match."""
 
     def __init__(self, patterns: tuple[str, ...], *, is_folded: bool) -> None:
         self._patterns = patterns

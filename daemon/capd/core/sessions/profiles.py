@@ -89,11 +89,12 @@ def choose(
     variable: str = "",
     inherited: str = "",
 ) -> ProfileChoice:
-    """Return the profile of a session.
+    """Return which profile a session gets, and why.
 
     `by_hand`, `variable` (CAPD_PROFILE) and `inherited` are names; the first that is not empty
     decides. If no profile has that name, the session has none, and `ProfileChoice.problem` says so:
-    conditions could choose a profile that the user did not mean.
+    conditions could choose a profile that the user did not mean. If all are empty, the first
+    profile whose conditions `facts` meet is chosen.
     """
     named = (
         (by_hand, "chosen by hand"),
@@ -114,7 +115,10 @@ def _named(profiles: Mapping[str, Profile], name: str, why: str) -> ProfileChoic
 
 
 def unknown(profiles: Iterable[str], name: str) -> str:
-    """Return the text for a name that no profile has, with the nearest name or all names."""
+    """Return the text for a person about a profile name that does not exist.
+
+    It has the nearest name or all names.
+    """
     known = list(profiles)
     near = near_names(name, known)
     if near:
@@ -154,7 +158,7 @@ def _any(names: Iterable[str], pattern: str) -> bool:
 
 
 def is_around(folder: str, project: str) -> bool:
-    """Tell whether `folder` is a project or contains it."""
+    """Tell whether `folder` is the project's folder or contains it."""
     place = PurePosixPath(project)
     return bool(project) and PurePosixPath(folder) in (place, *place.parents)
 
@@ -173,12 +177,12 @@ def with_profile(rules: SessionRules, profile: Profile | None) -> SessionRules:
 
 
 def namespaced(key: str, namespace: str) -> str:
-    """Return the key under which a namespace has its own value: `WORK__GITHUB_TOKEN`."""
+    """Return the name under which a profile stores its own value: `WORK__GITHUB_TOKEN`."""
     return f"{namespace.upper()}{SEPARATOR}{key}"
 
 
 def values_of(values: Mapping[str, str], namespace: str) -> dict[str, str]:
-    """Return those of `values` that belong to a namespace, by their keys without its prefix."""
+    """Return those secrets in `values` that a profile stores, by their names without its prefix."""
     prefix = f"{namespace.upper()}{SEPARATOR}"
     return {
         key.removeprefix(prefix): value

@@ -23,9 +23,9 @@ class RecentPrompts:
         self._prompts: tuple[tuple[int, str, float], ...] = ()
 
     def is_again(self, text: str, turn: str, now: float) -> bool:
-        """Note this prompt; return whether it came before.
+        """Note a user's prompt; return whether another hook has sent it before.
 
-        `turn` is the client's id of the prompt, empty if it has none.
+        `turn` is the client's id of the prompt, empty if it has none. `now` is in seconds.
         """
         words = hash(text)
         for earlier, name, at in self._prompts:

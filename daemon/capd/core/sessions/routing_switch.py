@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 @dataclass(frozen=True, slots=True)
 class RoutingSwitch:
-    """The configuration's settings of routing: by folder, by client, and otherwise `is_on`."""
+    """Whether messages are routed, by the configuration: by folder, by client, else `is_on`."""
 
     is_on: bool = True
     clients: Mapping[str, bool] = field(default_factory=dict)
@@ -21,7 +21,10 @@ class RoutingSwitch:
     """By the absolute path of a folder; it applies to all folders inside."""
 
     def of(self, names: Iterable[str], project: str) -> bool:
-        """Return the setting for a client that is known by `names`, in `project`."""
+        """Return whether messages of a client are routed in `project`.
+
+        The client is known by any of `names`.
+        """
         place = PurePosixPath(project)
         around = [str(folder) for folder in (place, *place.parents)] if project else []
         choices = [self.projects[folder] for folder in around if folder in self.projects]
@@ -35,7 +38,7 @@ class RoutingSwitch:
 
 
 def switched(*, is_on: bool) -> str:
-    """Return the confirmation for a session that was switched."""
+    """Return the text that confirms that routing was switched on or off in a session."""
     if is_on:
         return "Messages of this session switch capabilities on by themselves."
     return "Messages of this session switch nothing on; `capd routing on` has them do it again."

@@ -41,7 +41,7 @@ MOST_SKILLS = 3
 
 @dataclass(frozen=True, slots=True)
 class ShownHit:
-    """One hit, with the name under which the session's client knows it."""
+    """One found tool, with the name under which the session's client knows it."""
 
     name: WireName
     definition: bytes
@@ -51,7 +51,7 @@ class ShownHit:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The text of each hit, and the hits for which the text says how to call the tool."""
+    """The texts of the found tools, and those tools that the texts say how to call."""
 
     full: tuple[WireName, ...]
     """The tools that the answer says how to call; they are switched on."""
@@ -62,7 +62,10 @@ class Reply:
 
 
 def lay_out(hits: Sequence[ShownHit], detail: str) -> Reply:
-    """Return the text of each hit; `detail` is empty, one of `DETAILS`, or `STUBS`."""
+    """Return the text of each found tool for the answer of `tool_search`.
+
+    `detail` says how much the texts tell: it is empty, one of `DETAILS`, or `STUBS`.
+    """
     reply = _laid_out(hits, detail)
     read_only = (hit.name for hit in hits if is_read_only(hit.definition))
     return replace(reply, read_only=frozenset(reply.full).intersection(read_only))
@@ -124,12 +127,12 @@ def reply_text(
     names: OwnNames,
     beside: str = "",
 ) -> str:
-    """Return the whole text of an answer, for the model.
+    """Return the whole text of an answer of `tool_search`, for the model.
 
     `on` are the tools that the search has switched on, and `is_listed` says whether the client
     lists them at once. `evicted` are the tools that were switched off to make room. `skills` are
-    the descriptions of skills that fit, by the names of their prompts. `beside` has the
-    signatures of further tools.
+    the descriptions of skills that fit, by the names of their prompts. `beside` has the signatures
+    of further tools.
     """
     parts: list[str] = []
     found = sum(len(answer.reply.blocks) for answer in answers)

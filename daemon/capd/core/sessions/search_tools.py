@@ -94,7 +94,7 @@ CALL_READONLY_DEFINITION = msgspec.json.encode(
 
 
 class BadCallError(CapdError):
-    """The arguments of an own tool are invalid; the text says what is wrong."""
+    """The arguments of one of capd's own tools are invalid; the text says what is wrong."""
 
 
 class SearchArguments(msgspec.Struct, frozen=True):
@@ -109,7 +109,7 @@ class SearchArguments(msgspec.Struct, frozen=True):
 
     @property
     def questions(self) -> list[str]:
-        """All questions, each once; one empty question if there is none."""
+        """All questions of a search, each once; one empty question if there is none."""
         given = [each for each in (self.query, *self.queries) if each.strip()]
         return list(dict.fromkeys(given)) or [""]
 
@@ -122,7 +122,7 @@ class CallArguments(msgspec.Struct, frozen=True):
 
 
 def checked_search(given: SearchArguments) -> SearchArguments:
-    """Return `given` if it is valid.
+    """Return the arguments of a search if they are valid.
 
     Raises:
         BadCallError: `detail` has an unknown value, or there are too many questions.

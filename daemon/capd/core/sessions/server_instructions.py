@@ -20,9 +20,10 @@ _FEWEST_WORDS = 6
 
 
 def instructions_text(instructions: Sequence[tuple[str, str]], room: int) -> str:
-    """Return the text for a model, of at most `room` tokens; empty if nothing fits.
+    """Return the text by which a model gets the `instructions` of servers.
 
-    `instructions` pairs the name of each server with its instructions.
+    `instructions` pairs the name of each server with its instructions. The text has at most `room`
+    tokens, and is empty if nothing fits.
     """
     lines: list[str] = []
     for server, text in instructions:

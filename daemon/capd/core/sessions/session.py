@@ -71,7 +71,7 @@ class SingleTool:
 
 
 class _Offer(NamedTuple):
-    """What a capability gets from one of its servers."""
+    """What a capability gets from one of its servers: the tools, by filters and policy."""
 
     grants: list[Grant]
     denied: int
@@ -130,7 +130,10 @@ class SessionState:
     def activate(
         self, capability: CapabilitySpec, servers: Sequence[ServerLease], now: float
     ) -> Step:
-        """Switch on a capability; `servers` are the leases on its servers, which are all ready."""
+        """Switch on a capability; return the changes.
+
+        `servers` are the leases on its servers, which are all ready. `now` is the time of its use.
+        """
         before = self.surface.listed
         replaced: list[ServerLease] = []
         relisted = Step()
@@ -163,8 +166,8 @@ class SessionState:
     ) -> Step:
         """Switch single tools on, and lease their servers without starting them.
 
-        A tool that policy denies, or that a leased server does not list, is left out. Tools in
-        `spared` are evicted after all others.
+        Return the changes. A tool that policy denies, or that a leased server does not list, is
+        left out. Tools in `spared` are evicted after all others.
         """
         before = self.surface.listed
         wanted: list[Grant] = []
@@ -195,7 +198,7 @@ class SessionState:
         return step
 
     def pin(self, server: ServerLease, patterns: Sequence[str]) -> Step:
-        """Lease `server`, and keep those of its tools on that match a pattern.
+        """Lease `server`, and keep those of its tools on that match a pattern; return the changes.
 
         Nothing changes if policy denies the capability that the pinned tools are from.
         """
@@ -220,7 +223,10 @@ class SessionState:
 
     @property
     def pinned(self) -> list[tuple[ServerLease, tuple[str, ...]]]:
-        """The servers of which tools are pinned, without their instances, and the patterns."""
+        """The servers with pinned tools, each with the patterns of its pins.
+
+        The leases are without the instances that serve them.
+        """
         return [
             (replace(self._leases[identity], instance=NO_INSTANCE), patterns)
             for identity, patterns in self._pins.items()
@@ -228,18 +234,21 @@ class SessionState:
         ]
 
     def deactivate(self, capability: CapabilityId) -> Step:
-        """Switch a capability off. If it is not on, nothing changes."""
+        """Switch a capability off; return the changes, none if it is not on."""
         before = self.surface.listed
         self._specs.pop(capability, None)
         return self._follow(self.active.deactivate(capability), before)
 
     def deactivate_tool(self, grant: Grant) -> Step:
-        """Switch a single tool off. If it is not on by itself, nothing changes."""
+        """Switch a single tool off; return the changes, none if it is not on by itself."""
         before = self.surface.listed
         return self._follow(self.active.deactivate_tool(grant), before)
 
     def find_tool(self, name: str) -> Grant | None:
-        """Return the active tool with this wire name, or with this `server:tool`; else None."""
+        """Return the active tool that `name` names; None if none does.
+
+        It is the tool's name for clients, or `server:tool`.
+        """
         names, servers = self.surface.names, self._server_names()
         for grant in self.active.grants:
             if name in {names.get(grant), f"{servers.get(grant.server)}:{grant.tool}"}:
@@ -249,7 +258,7 @@ class SessionState:
     def update_server(
         self, server: ServerIdentity, instance: InstanceId, tools: Sequence[ToolDefinition]
     ) -> Step:
-        """Apply a new list of tools, or a new instance, of a leased server.
+        """Apply a new list of tools, or a new instance, of a leased server; return the changes.
 
         The grants of capabilities and pins follow the new list, and so does the surface. A single
         tool that is no longer listed is switched off. Without a lease nothing changes.
@@ -275,7 +284,10 @@ class SessionState:
         return self._follow(change, before, tuple(redefined))
 
     def restrict(self, policy: Policy) -> Step:
-        """Replace the policy: switch off what it denies, and on again what it permits."""
+        """Replace the policy: switch off what it denies, and on again what it permits.
+
+        Return the changes.
+        """
         self.policy = policy
         step = Step()
         for lease in self.servers:
@@ -283,7 +295,10 @@ class SessionState:
         return step
 
     def begin_turn(self) -> Step:
-        """Begin a turn: remove the tools that were evicted during the last one."""
+        """Begin a turn: remove the tools that were evicted during the last one.
+
+        Return the changes.
+        """
         if not self._leaving:
             return Step()
         before = self.surface.listed
@@ -302,9 +317,10 @@ class SessionState:
     ) -> None:
         """Restore what was on when the session was saved. Pins that are set already stay.
 
-        `names` are the wire names that tools had, `order` is their order on the surface, and
-        `tools` are the single tools with the times of their last use. Everything over the caps is
-        left out, and so is what policy denies or what needs a server that is not in `servers`.
+        `specs` has the definitions of the capabilities, `names` the names under which clients knew
+        the tools, `order` is their order on the surface, and `tools` are the single tools with the
+        times of their last use. What is over the limits is left out, and so is what policy denies
+        or what needs a server that is not in `servers`.
         """
         for lease in servers:
             pinned = self._leases.get(lease.identity)
@@ -364,7 +380,7 @@ class SessionState:
         return next((id_ for id_ in ids if name in {str(id_.name), str(id_)}), None)
 
     def tools_of(self, capability: CapabilityId) -> list[WireName]:
-        """Return the wire names of an active capability's tools, in the order of the surface."""
+        """Return the names under which clients know an active capability's tools, in list order."""
         for activation in self.active.activations:
             if activation.id == capability:
                 granted = set(activation.grants)
@@ -390,7 +406,7 @@ class SessionState:
         *,
         evicts: bool = False,
     ) -> Step:
-        """Apply a change of the active set to the surface and the leases.
+        """Update the list of tools and the leases after a change of what is on; return the changes.
 
         `before` are the tools that were listed before the change. `redefined` are tools with a new
         definition, and `replaced` the leases on replaced instances, both for the `Step`. With
@@ -484,7 +500,7 @@ def kept_by(capability: CapabilitySpec, server: ServerLease) -> tuple[ServerSpec
 
 
 def _without(step: Step, kept: Sequence[ServerIdentity]) -> Step:
-    """Return `step` without the releases of leases on the servers in `kept`."""
+    """Return the changes of `step`, without releasing leases on the servers in `kept`."""
     return replace(step, unheld=tuple(lease for lease in step.unheld if lease.identity not in kept))
 
 
@@ -495,7 +511,10 @@ def capabilities_of_project(state: SessionState, project: str) -> list[Capabilit
 
 
 def without_project(state: SessionState, project: str) -> Step:
-    """Switch off every capability, single tool and pin that needs a server of `project`."""
+    """Switch off every capability, single tool and pin that needs a server of `project`.
+
+    Return the changes. `project` is a path without symlinks.
+    """
     step = Step()
     for capability in capabilities_of_project(state, project):
         step = step.then(state.deactivate(capability))

@@ -34,9 +34,9 @@ VERSION = 1
 
 
 class SavedGrant(msgspec.Struct, frozen=True, array_like=True):
-    """A grant, with the wire name of its tool: the name under which clients know the tool.
+    """A tool of a server that was on when the session was saved, with its name for clients.
 
-    A tool keeps its wire name for the whole session.
+    A tool keeps that name for the whole session.
     """
 
     server: ServerIdentity
@@ -71,7 +71,7 @@ class SavedTool(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedView(msgspec.Struct, frozen=True):
-    """The mode of the session's surface, and the facts that the choice was based on."""
+    """Which tools the client was shown (the mode), and the facts that this was based on."""
 
     mode: str
     reason: str
@@ -127,15 +127,15 @@ class SessionRecord(msgspec.Struct, frozen=True):
 
 
 def token_digest(resume: str) -> str:
-    """Return the digest under which a resume token is saved."""
+    """Return the digest under which the token for resuming a session is saved."""
     return hashlib.sha256(resume.encode()).hexdigest()
 
 
 def may_resume(record: SessionRecord, resume: str) -> bool:
-    """Tell whether a client may resume a saved session that is not open.
+    """Tell whether a client may resume a saved session, which no connection uses.
 
-    No connection uses the session, so an empty `resume` is accepted: the key is enough. A token
-    that is not empty must be the last one that the session had (docs/protocol.md, "Opening").
+    So an empty `resume` is accepted: the session's key is enough. A token that is not empty must be
+    the last one that the session had (docs/protocol.md, "Opening").
     """
     return not resume or hmac.compare_digest(token_digest(resume), record.resume_digest)
 
@@ -159,7 +159,10 @@ def recorded(
     now: float,
     subscriptions: Mapping[str, ServerIdentity] | None = None,
 ) -> SessionRecord:
-    """Return the record of a session; `resume` is its resume token, `now` the time it is saved."""
+    """Return what to save of a session, as a record.
+
+    `resume` is the token with which its client may resume it, and `now` the time of the save.
+    """
     return SessionRecord(
         key=key,
         resume_digest=token_digest(resume),
@@ -194,7 +197,7 @@ def restore(record: SessionRecord, state: SessionState) -> None:
     """Restore into `state` what was on when `record` was saved.
 
     Left out are activations with a server that is missing from the record, tools that policy
-    denies, and what is over the caps.
+    denies, and what is over the limits.
     """
     servers = [
         # A definition that is not a JSON object can be neither listed nor renamed.
@@ -229,12 +232,12 @@ def claim_refusal(
     is_ending: bool = False,
     token: str | None = None,
 ) -> tuple[Literal["bad_hello", "resume_refused", "session_in_use"], str] | None:
-    """Return the error code and the reason to refuse a hello; None if the session is granted.
+    """Return why a client gets no session: an error code and a reason; None if it gets one.
 
-    `key` and `resume` are those of the hello; both may be empty. `token` is the resume token of the
-    open session with this key, None if no such session is open. An open session needs this token,
-    and is refused while it ends (`is_ending`). If none is open, `record`, the session's saved
-    record, decides: an empty `resume` or the record's last token is accepted.
+    `key` and `resume` are those of the client's hello; both may be empty. `token` is the resume
+    token of the open session with this key, None if no such session is open. An open session needs
+    this token, and is refused while it ends (`is_ending`). If none is open, `record`, the session's
+    saved record, decides: an empty `resume` or the record's last token is accepted.
     """
     if key and not is_key(key):
         return "bad_hello", "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"

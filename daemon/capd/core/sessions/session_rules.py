@@ -15,7 +15,7 @@ from capd.core.tools.curation import CurationRules
 
 @dataclass(frozen=True, slots=True)
 class SessionRules:
-    """The settings of every session; the defaults are those of an empty configuration."""
+    """The settings of one session; the defaults are those of an empty configuration."""
 
     cap: int = DEFAULT_CAP
     """The most capabilities with tools that may be on at once."""
@@ -64,7 +64,7 @@ class SessionRules:
     """Whether the tool that runs scripts is on the list; if not, the instructions name it."""
 
     def policy(self, names: Sequence[str], project: str) -> Policy:
-        """Return the policy for a client that uses any of `names`, in `project`."""
+        """Return what a client that uses any of `names` may use in `project`."""
         found = policy_for(self.everyone, self.clients, self.projects, names, project)
         is_same = not self.added and not self.off
         return found if is_same else shared_policy((*found.tables, *self.added), self.off)

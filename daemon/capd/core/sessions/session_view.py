@@ -45,7 +45,7 @@ cards (bench/tokens)."""
 
 
 class SessionView:
-    """The decisions about one session's surface, and the facts that they are based on."""
+    """How one session's tools appear to its client, and the facts that this is based on."""
 
     # Every idle session has one.
     __slots__ = (
@@ -69,7 +69,7 @@ class SessionView:
         version: str = "",
         shares: "SessionView | None" = None,
     ) -> None:
-        """Begin without facts about the client; `decide` decides.
+        """Begin without facts about the client; `decide` takes them.
 
         With `is_bare` the session is a plain aggregator: it lists every active tool, and none of
         capd's own. `has_results` says that long results are stored, and read by handle. `client`
@@ -139,7 +139,7 @@ class SessionView:
         *,
         is_stateless: bool = False,
     ) -> None:
-        """Decide the mode and the own tools by what is known so far, and configure `surface`.
+        """Decide which tools the session lists (its mode), and configure `surface` accordingly.
 
         `own_name` and `own_version` are those that the client gave in its handshake; empty if it
         has given none yet. The name in the hello is used beside them.
@@ -200,14 +200,17 @@ class SessionView:
         return self._shares.plan if self._shares.wants_all else SurfacePlan("stable", reason)
 
     def follow_shared(self) -> None:
-        """Copy the own tools that are on the conversation's list at this moment."""
+        """Copy which of capd's own tools are on the conversation's list at this moment.
+
+        This is for the session of a sub-agent, which is shown that list.
+        """
         if self._shares is not None:
             self.own = self._shares.own
 
     # Saved and restored
 
     def saved(self) -> SavedView | None:
-        """Return what to save of the decisions; None if the user's settings made them.
+        """Return what to save of the mode; None if the user's settings decided it.
 
         A view that lists every tool is not saved either: it is decided again by what is installed.
         """
@@ -222,7 +225,7 @@ class SessionView:
         )
 
     def keep(self, saved: SavedView | None) -> bool:
-        """Use the mode of a saved view; return False if it does not apply.
+        """Use the saved mode of the list of tools; return False if it does not apply.
 
         It does not apply if the user has set a mode, or if another client saved it.
         """
@@ -242,9 +245,9 @@ class SessionView:
         return SurfacePlan("stable" if kept.mode == "stable" else "dynamic", kept.reason)
 
     def follow(self, rules: SessionRules) -> None:
-        """Apply the policy and the routing switch of `rules`.
+        """Take the policy, and whether messages are routed, from new settings.
 
-        The mode stays until `decide` is called.
+        The mode of the list of tools stays until `decide` is called.
         """
         self.rules = rules
         self._is_routed = rules.routing.of(self._names, self._project)
@@ -277,17 +280,17 @@ class SessionView:
 
     @property
     def whole_bytes(self) -> int:
-        """The session looks up all tools if they have at most this many bytes; 0 for never."""
+        """The most bytes of definitions with which the session looks up all tools; 0 for never."""
         # A user who pins tools has decided what is always listed.
         is_decided = self._is_set or self.rules.pins or self._kept is not None
         return 0 if is_decided or self.is_bare else WHOLE_BYTES
 
     def late_own(self, *, for_results: bool = False) -> list[tuple[WireName, bytes]]:
-        """Add own tools to a session whose list had every tool and none of capd's; return them.
+        """Add capd's own tools to a list that had every installed tool and none of capd's.
 
-        The caller calls it when they have become useful: there are more tools than the list shows,
-        or, with `for_results`, a result was too long. Nothing is added if the client would not
-        list again.
+        Return the tools that were added, each with its entry in `tools/list`. The caller calls it
+        when they have become useful: there are more tools than the list shows, or, with
+        `for_results`, a result was too long. Nothing is added if the client would not list again.
         """
         if not self.plan.is_whole or not self.lists_at_once(at_border=not for_results):
             return []
@@ -350,7 +353,10 @@ class SessionView:
 
     @property
     def reason(self) -> str:
-        """Why the session has its mode, and which pins were left out, for a person."""
+        """Why the session lists the tools that it does, for a person.
+
+        It also says how many pins were left out.
+        """
         if not self.refused_pins:
             return self.plan.reason
         refused = f"{self.refused_pins} pins are over the {self.traits.tool_limit} tools of a list"
@@ -358,7 +364,7 @@ class SessionView:
 
     @property
     def caller(self) -> WireName:
-        """The wire name of `tool_call`, which calls tools that are not listed."""
+        """The name under which clients know `tool_call`, which calls tools that are not listed."""
         return next((name for name, own in self.own.items() if own.name == TOOL_CALL), TOOL_CALL)
 
     @property
@@ -386,7 +392,7 @@ class SessionView:
 
     @property
     def unlisted_own(self) -> Mapping[WireName, OwnTool]:
-        """The own tools that are not listed, and that models call through `tool_call`."""
+        """The tools of capd's own that are not listed, and that models call through `tool_call`."""
         if self.is_bare or self.wants_all or self.has_script_tool:
             return {}
         return {SCRIPT_RUN: SCRIPT_TOOL}
@@ -398,13 +404,13 @@ class SessionView:
 
     @property
     def read_only_caller(self) -> WireName | None:
-        """The wire name of `tool_call_readonly`; None if the client is not offered it."""
+        """The name under which clients know `tool_call_readonly`; None if the client lacks it."""
         found = (name for name, own in self.own.items() if own.name == TOOL_CALL_READONLY)
         return next(found, None)
 
     @property
     def enabler(self) -> WireName:
-        """The wire name of `capability`, the tool that switches capabilities on."""
+        """The name under which clients know `capability`, which switches capabilities on."""
         found = (name for name, own in self.own.items() if own.name == CAPABILITY)
         return next(found, CAPABILITY)
 
@@ -418,12 +424,12 @@ class SessionView:
 
     @property
     def searcher(self) -> WireName:
-        """The wire name of `tool_search`."""
+        """The name under which clients know the tool `tool_search`."""
         found = (name for name, own in self.own.items() if own.name == TOOL_SEARCH)
         return next(found, TOOL_SEARCH)
 
     def name_for_client(self, own: WireName) -> WireName:
-        """Return a wire name with the prefix that this client adds to names of tools.
+        """Return the name of one of capd's own tools with the prefix that this client adds.
 
         A model knows the tool by that name: `mcp__capd__tool_search`.
         """
@@ -431,7 +437,10 @@ class SessionView:
 
     @property
     def reader(self) -> WireName | None:
-        """The wire name of the tool that reads stored results; None if the client has none."""
+        """The name under which clients know the tool that reads stored results.
+
+        None if the client does not have it.
+        """
         if self.is_bare or (self.wants_all and not self.plan.is_whole):
             return None
         return next((name for name, own in self.own.items() if own.name == RESULT_READ), None)
@@ -473,7 +482,10 @@ class SessionView:
 
     @property
     def is_curated(self) -> bool:
-        """Whether turns may switch on single tools. They may not if every tool is listed."""
+        """Whether the messages of the user may switch on single tools.
+
+        They may not if every tool is listed.
+        """
         return self.rules.curation.chooses and not self.is_bare and not self.wants_all
 
     def names_to_call(

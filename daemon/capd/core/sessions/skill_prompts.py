@@ -78,7 +78,10 @@ def skill_text(body: str, switched: Sequence[Switched]) -> str:
 
 
 def no_room(name: str, cap: int) -> str:
-    """Return the text for a capability that stays off, as it would evict one of the same skill."""
+    """Return the text on a capability that stays off, because it would evict one of its skill.
+
+    `cap` is the most capabilities that may be on.
+    """
     return (
         f"Capability {echo(name)} was left off: this skill's other capabilities fill the {cap} "
         "places of this session."
@@ -86,7 +89,7 @@ def no_room(name: str, cap: int) -> str:
 
 
 def out_of_time(name: str) -> str:
-    """Return the text for a capability that was not on in time."""
+    """Return the text on a skill's capability that was not on in time."""
     return (
         f"Capability {echo(name)} is not on yet: it took too long. Switch it on with the tool "
         "`capability`, action enable."

@@ -42,7 +42,7 @@ _META: JsonCodec[_Meta] = JsonCodec(_Meta)
 
 
 def agent_of(text: str) -> AgentId:
-    """Return the id that a hook gave; empty if there is none, or it is not valid."""
+    """Return the id of a sub-agent in a hook's message; empty if it has none, or no valid one."""
     return AgentId(text) if _AGENT.fullmatch(text) else _NO_AGENT
 
 
@@ -68,7 +68,10 @@ class SubAgents:
         return bool(self._running)
 
     def start(self, agent: AgentId) -> list[AgentId]:
-        """Note that an agent runs; return those that are over because there are too many."""
+        """Note that a sub-agent runs.
+
+        Return the agents that count as over from now on, because there are too many.
+        """
         self._running.pop(agent, None)
         self._running[agent] = None
         over = list(self._running)[:-MOST_AGENTS]
@@ -77,9 +80,9 @@ class SubAgents:
         return over
 
     def announce(self, tool_use: str, agent: AgentId) -> list[AgentId]:
-        """Note that an agent is about to make the call with this id of a tool use.
+        """Note that a sub-agent is about to make the call with the client's id `tool_use`.
 
-        Return the agents that are over because there are too many.
+        Return the agents that count as over from now on, because there are too many.
         """
         if not 0 < len(tool_use) <= _LONGEST_USE:
             return []
@@ -99,7 +102,7 @@ class SubAgents:
         return True
 
     def caller(self, meta: bytes) -> AgentId:
-        """Return the agent that makes a call with this `_meta`; empty for the conversation."""
+        """Return the sub-agent that makes a call with this `_meta`; empty for the conversation."""
         if not self._calls or not meta:
             return _NO_AGENT
         try:

@@ -54,7 +54,7 @@ _definition = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class ShownTool:
-    """A granted tool, with its wire name and the JSON that the client gets."""
+    """A tool that may be called, with its name for clients and the JSON that they get."""
 
     name: WireName
     grant: Grant
@@ -80,12 +80,12 @@ class ShownTool:
 
 @lru_cache(maxsize=64)
 def _by_wire_name(own: tuple[tuple[WireName, bytes], ...]) -> Mapping[WireName, bytes]:
-    """Return own tools by wire name. Sessions with the same own tools share one mapping."""
+    """Return capd's own tools by name. Sessions with the same tools share one mapping."""
     return dict(own)
 
 
 class Surface:
-    """The tools of one session: which are granted, which are listed, and their wire names."""
+    """The tools of one session: which may be called, which are listed, and their names."""
 
     # Every idle session has one.
     __slots__ = (
@@ -144,17 +144,17 @@ class Surface:
 
     @property
     def room(self) -> int:
-        """How many more tools the list can take; 0 for a fixed list."""
+        """How many more tools the client's list can take; 0 if the list never changes."""
         return 0 if self.is_fixed else max(0, self.limit - len(self))
 
     @property
     def own(self) -> tuple[WireName, ...]:
-        """The wire names of capd's own tools."""
+        """The names under which clients know capd's own tools."""
         return (*self._own, *self._late_own)
 
     @own.setter
     def own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
-        """Replace capd's own tools. After the client's first list use `append_own`."""
+        """Replace capd's own tools. After the client's first list, use `append_own` instead."""
         self._own = _by_wire_name(tuple(own))
         self._taken = {}
 
@@ -182,16 +182,16 @@ class Surface:
         return tuple(shown for shown in self._shown.values() if shown.grant in chosen)
 
     def pin(self, grants: Iterable[Grant]) -> None:
-        """Give `grants`, in this order, precedence over tools that are not pinned."""
+        """Give these tools precedence on the list over tools that are not pinned."""
         self._pinned.update(dict.fromkeys(grants))
 
     def unpin(self, grants: Iterable[Grant]) -> None:
-        """Remove the precedence of `grants`."""
+        """Take the precedence on the list from these tools."""
         for grant in grants:
             self._pinned.pop(grant, None)
 
     def known(self, name: str) -> Grant | None:
-        """Return the tool that has, or had, this wire name; None if no tool ever had it."""
+        """Return the tool that has, or had, this name for clients; None if none ever had it."""
         # No reverse index: it would cost every session memory, for one lookup per search.
         for grant, given in self._names.items():
             if given == name and not grant.tool.startswith(PROMPT):
@@ -200,11 +200,11 @@ class Surface:
 
     @property
     def names(self) -> dict[Grant, WireName]:
-        """The wire name of every tool and prompt that was ever on, in this session."""
+        """The name for clients of every tool and prompt that was ever on in this session."""
         return dict(self._names)
 
     def restore(self, names: Mapping[Grant, WireName]) -> None:
-        """Restore the wire names that tools had when the session was saved."""
+        """Restore the names for clients that tools had when the session was saved."""
         # Pinned tools have their names already, and keep them.
         taken = {*self.own, *self._names.values()}
         self._taken = {}
@@ -213,7 +213,7 @@ class Surface:
                 self._names[grant] = name
 
     def find(self, name: str) -> ShownTool | None:
-        """Return the granted tool with this wire name; None if there is none."""
+        """Return the tool that clients know as `name` and may call; None if there is none."""
         return self._by_name.get(WireName(name))
 
     def add(
@@ -222,7 +222,7 @@ class Surface:
         names: Mapping[ServerIdentity, ServerName],
         definitions: Mapping[Grant, ToolDefinition],
     ) -> list[WireName]:
-        """Append the tools in `grants` that are not shown yet; return their wire names in order.
+        """Append the tools in `grants` that are not shown yet; return their names for clients.
 
         `names` are the names of their servers, `definitions` the tools' definitions.
         """
@@ -252,10 +252,10 @@ class Surface:
         ]
 
     def name(self, grant: Grant, server: ServerName, own_name: str) -> WireName:
-        """Return the wire name of a tool, or prompt, and give it one if it has none.
+        """Return the name under which clients know a tool or prompt; choose one if it has none.
 
-        `own_name` is its name at `server`, or the one that an overlay gives it. A tool keeps its
-        wire name, unless an overlay has renamed it while it was off.
+        `own_name` is its name at `server`, or the one that an overlay of the user gives it. A tool
+        keeps its name for clients, unless an overlay has renamed it while it was off.
         """
         known = self._names.get(grant)
         if known is not None and (grant in self._shown or not self._is_renamed(grant, own_name)):
@@ -283,7 +283,7 @@ class Surface:
         return own_name != self._own_names.get(grant, grant.tool.removeprefix(PROMPT))
 
     def replace_server(self, old: ServerIdentity, new: ServerIdentity) -> None:
-        """Give the tools of `new` the wire names of the same tools of `old` that are off.
+        """Give the tools of `new` the names for clients of the same tools of `old`, which are off.
 
         A server whose definition was edited has a new identity. For a model it is the same server,
         so the names that it remembers should stay valid.
@@ -306,7 +306,7 @@ class Surface:
         return alike
 
     def remove(self, grants: Iterable[Grant]) -> list[WireName]:
-        """Remove tools; return the wire names of those that were shown, in order."""
+        """Remove tools; return the names for clients of those that were shown, in order."""
         removed: list[WireName] = []
         for grant in grants:
             shown = self._shown.pop(grant, None)
@@ -317,7 +317,10 @@ class Surface:
         return removed
 
     def redefine(self, definitions: Mapping[Grant, ToolDefinition]) -> list[WireName]:
-        """Update the definitions of shown tools; return the names of those with a changed entry."""
+        """Update the definitions of shown tools.
+
+        Return the names for clients of those whose entry in the list has changed.
+        """
         changed: list[WireName] = []
         for grant, definition in definitions.items():
             old = self._shown.get(grant)

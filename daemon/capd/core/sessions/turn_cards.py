@@ -36,7 +36,7 @@ PERHAPS_TOKENS = 150
 
 @dataclass(frozen=True, slots=True)
 class FittingCards:
-    """The tools whose cards fit, and the text for the model."""
+    """The tools whose call cards fit into a text for the model, and that text."""
 
     names: tuple[WireName, ...] = ()
     text: str = ""
@@ -55,7 +55,10 @@ class RemainingTools:
     """The name under which the client knows the tool that finds them."""
 
     def hint(self, delivered: Sequence[WireName]) -> str:
-        """Return `6 more of git: tool_search.` for the tools beyond `delivered`; empty for none."""
+        """Return `6 more of git: tool_search.` for the tools without a card; empty for none.
+
+        `delivered` are the tools whose cards this turn's text has.
+        """
         left = len(self.names.difference(delivered)) + self.beyond
         return f"{left} more of {short_name(self.capability)}: {self.finder}." if left else ""
 
@@ -71,7 +74,9 @@ def fitting_cards(
     used: Collection[WireName] = (),
     read_only_caller: str = "",
 ) -> FittingCards:
-    """Return as many cards as fit; `cards` are those of the tools that are on, the best first.
+    """Return a text for the model with as many call cards as fit.
+
+    `cards` are those of the tools that are on, the best first.
 
     `caller` is the tool that calls them, `read_only_caller` the one for read-only tools (empty if
     the client has none). `beside` is the other text of the turn, whose tokens count against `room`
@@ -92,7 +97,7 @@ def possible_cards(
     used: Collection[WireName] = (),
     read_only_caller: str = "",
 ) -> FittingCards:
-    """Return as many cards as fit of tools that the message may mean, the best first.
+    """Return a text with as many call cards as fit, for tools that the message may mean.
 
     The arguments are those of `fitting_cards`.
     """
@@ -109,7 +114,7 @@ def further_cards(
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The line above the cards. It names the tool that calls the cards' tools."""
+    """The line above call cards. It names the tool that calls the cards' tools."""
 
     words: str
     caller: str = ""
@@ -117,7 +122,10 @@ class _Head:
     """The tool for read-only tools, if the client has one."""
 
     def over(self, cards: Sequence[str], read_only: Sequence[str]) -> str:
-        """Return the lines of `cards` and of `read_only` tools, each group below its caller."""
+        """Return the lines of `cards` and of `read_only`, the cards of read-only tools.
+
+        Each group is below a line that names the tool that calls them.
+        """
         if not self.caller:
             return "\n".join((f"{self.words}:", *cards))
         if not cards and read_only:
@@ -129,7 +137,7 @@ class _Head:
 
 @dataclass(slots=True)
 class _Listing:
-    """Collects the lines of one turn's cards until the room is used up."""
+    """Collects the lines of one turn's call cards until the room is used up."""
 
     head: _Head
     costs: TokenCosts
@@ -141,7 +149,7 @@ class _Listing:
     """How many of the cards have their descriptions: always the first ones."""
 
     def fitted(self, cards: Sequence[CallCard]) -> FittingCards:
-        """Return as many of `cards` as fit, best first."""
+        """Return a text with as many of `cards` as fit, best first."""
         for card in cards[:MOST_CARDS]:
             if self._has_room(self._text([*self.cards, card], self.described)):
                 self.cards.append(card)
@@ -154,7 +162,7 @@ class _Listing:
         return self._all()
 
     def signatures(self, cards: Sequence[CallCard]) -> FittingCards:
-        """Return as many signatures as fit."""
+        """Return a text with as many signatures of these tools as fit."""
         self._fill_up(cards[:MOST_SIGNATURES])
         return self._all() if self.cards else FittingCards()
 

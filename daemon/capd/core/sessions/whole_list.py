@@ -26,7 +26,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class ToolTotals:
-    """How many tools a session could be shown, and how many bytes they have."""
+    """How many tools a session could be shown, how many bytes they have, and what is known."""
 
     tools: int
     model_bytes: int

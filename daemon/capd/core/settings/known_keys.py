@@ -50,7 +50,10 @@ def known_keys(model: type[msgspec.Struct], above: Path = ()) -> Iterator[KnownK
 def unknown_keys(
     tables: Mapping[str, Any], model: type[msgspec.Struct], above: Path = ()
 ) -> Iterator[tuple[Path, str]]:
-    """Yield each key of `tables` that `model` lacks, with the most similar known key, or empty."""
+    """Yield each key of `tables` that `model` lacks, with the most similar key that it has.
+
+    The second value is empty if none is similar. `above` is the path of `tables`.
+    """
     fields = {field.encode_name: field for field in msgspec.structs.fields(model)}
     for key, value in tables.items():
         path = (*above, key)
@@ -71,13 +74,16 @@ def unknown_keys(
 
 
 def table_of(type_: Any) -> type[msgspec.Struct] | None:
-    """Return the struct that is a key's value, None if it is a plain value."""
+    """Return the struct for a key whose value is a table; None if the value is plain.
+
+    `type_` is the type of the key.
+    """
     type_ = _bare(type_)
     return type_ if isinstance(type_, type) and issubclass(type_, msgspec.Struct) else None
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
-    """Return a key's default."""
+    """Return the default of a key of the configuration."""
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return field.default

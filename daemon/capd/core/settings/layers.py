@@ -34,7 +34,7 @@ class UnusableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One source of settings."""
+    """One source of settings: a file or an environment variable, with its values."""
 
     origin: str
     """Its name for a person: a file, or a variable."""
@@ -53,7 +53,7 @@ class Merged:
 
 
 def merge_layers(layers: Sequence[Layer]) -> Merged:
-    """Return the merged `layers`; of two that set the same key, the later one counts."""
+    """Return the settings of all `layers`; of two that set the same key, the later one counts."""
     result = Merged()
     origins = result.origins
     for layer in layers:
@@ -71,7 +71,9 @@ def merge_layers(layers: Sequence[Layer]) -> Merged:
 
 
 def parse_layer(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
-    """Return a TOML text as a layer; `model` has the keys and their types.
+    """Return the settings in a TOML text; `model` has the keys and their types.
+
+    `origin` names the source for a person.
 
     Raises:
         UnusableError: it is not TOML, or a value in it is wrong.
@@ -118,7 +120,7 @@ def check(tables: Tables, model: type[msgspec.Struct], text: str) -> None:
 def with_variable(
     tables: Tables, model: type[msgspec.Struct], path: Sequence[str], value: str, origin: str
 ) -> Layer:
-    """Return the layer of one environment variable, which sets the key at `path`.
+    """Return the setting that one environment variable makes, for the key at `path`.
 
     `value` is the variable's value, `origin` its name. The value must be valid together with
     `tables`, the settings so far.
@@ -142,7 +144,7 @@ def with_variable(
 
 
 def key_path_text(path: Sequence[str]) -> str:
-    """Return a key as a person would write it."""
+    """Return a key, given as the names of its tables and its own, as a person would write it."""
     plain = re.compile(r"[A-Za-z0-9_-]+")
     return ".".join(part if plain.fullmatch(part) else f'"{part}"' for part in path)
 

@@ -17,9 +17,10 @@ STABLE_SECONDS = 2.0
 
 
 def is_doubtful(before: Mapping[str, Any], after: Mapping[str, Any], text: str | None) -> bool:
-    """Tell whether `after`, read from `text`, may come from a file that is being written.
+    """Tell whether a changed settings file may still be in the middle of being written.
 
-    `text` is None if there is no file.
+    `before` are its last good settings, `after` those in its present `text`, which is None if there
+    is no file.
     """
     if not before or before == after:
         return False
@@ -42,14 +43,14 @@ def lacks(before: Any, after: Any) -> bool:
 
 
 class StabilityTimer:
-    """The state in which a file was last seen, and since when it has been so."""
+    """The state in which a file was last seen, and since when it has been the same."""
 
     def __init__(self) -> None:
         self._seen: tuple[str | None] | None = None
         self._since = 0.0
 
     def wait(self, text: str | None, now: float, still_for: float = 0.0) -> float:
-        """Return the seconds for which `text` still has to stay the same; 0 if it may be used.
+        """Return the seconds for which a file's `text` still has to stay the same; 0 for none.
 
         `still_for` is the number of seconds for which it has been the same already, according to
         the disk; 0 if that is not known.

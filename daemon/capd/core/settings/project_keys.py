@@ -95,7 +95,7 @@ _REASONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Permitted:
-    """A project's file, reduced to the keys that it may set."""
+    """The settings of a project's file, reduced to the keys that it may set."""
 
     tables: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -103,7 +103,10 @@ class Permitted:
 
 
 def permitted(tables: Tables, text: str) -> Permitted:
-    """Return the keys of a project's file that it may set; `tables` were read from `text`."""
+    """Return the settings of a project's file that it may make, and notes on the others.
+
+    `tables` were read from `text`.
+    """
     kept: dict[str, Any] = {}
     notes: list[str] = []
     lines = KeyLines(text)
@@ -140,7 +143,7 @@ def check_bounds(tables: Tables, text: str) -> None:
 
 
 def limit_to_user(project: Tables, effective: Tables) -> Permitted:
-    """Return a project's tables, with no limit above the user's own in `effective`."""
+    """Return a project's settings, with no limit above the user's own in `effective`."""
     kept: dict[str, Any] = {key: _copied(value) for key, value in project.items()}
     notes: list[str] = []
     for path, how in PROJECT_KEYS.items():
@@ -166,7 +169,7 @@ def _value_text(value: object) -> str:
 
 
 def value_at(tables: Tables, path: Path) -> Any:
-    """Return the value at `path`; None if there is none."""
+    """Return the setting at `path`; None if there is none."""
     value: Any = tables
     for part in path:
         value = value.get(part) if isinstance(value, Mapping) else None

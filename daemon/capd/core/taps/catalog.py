@@ -51,12 +51,12 @@ class Tap:
 
     @property
     def capabilities(self) -> tuple[CapabilitySpec, ...]:
-        """The routable capabilities, by name."""
+        """The capabilities that a message can switch on, by name."""
         return tuple(read.capability for read in self.reads if read.capability is not None)
 
     @property
     def unroutable(self) -> dict[str, str]:
-        """The reason for each capability that is not routable."""
+        """Why each of the other capabilities cannot be switched on by a message, by name."""
         return {read.name: read.reason for read in self.reads if read.capability is None}
 
     @property
@@ -87,7 +87,7 @@ class Unknown:
 
 
 class Catalog:
-    """All taps, in order of precedence."""
+    """All taps, in order of precedence, with everything that they define."""
 
     def __init__(self, taps: Iterable[Tap] = ()) -> None:
         self.taps = tuple(taps)
@@ -146,7 +146,7 @@ class Catalog:
 
     @property
     def wanted_keys(self) -> tuple[str, ...]:
-        """The keys that placeholders in any definition use, sorted."""
+        """The names of the secrets that placeholders in any definition use, sorted."""
         return tuple(sorted({key for c in self._by_id.values() for key in c.wanted_keys}))
 
     def find(self, name: str) -> CapabilitySpec | Unknown:

@@ -32,7 +32,10 @@ _NO_NAME = "__proto__"
 
 
 def tool_edits(body: Mapping[str, Any], file: str, folder: TomlFolder) -> tuple[ToolEdit, ...]:
-    """Return the edits in the tables of `body`, the parsed `file`; report problems to `folder`."""
+    """Return how the tables `[tool."server:tool"]` in `body`, a parsed file, edit tools.
+
+    Problems in them are reported to `folder`.
+    """
     tables = body.get(KEY, {})
     if not isinstance(tables, dict):
         folder.add(file, f'`{KEY}` is not a table; write [{KEY}."server:tool"]', near=KEY)

@@ -29,7 +29,7 @@ class FrontmatterError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A text in the value of a field, and its line."""
+    """A text in the value of a front matter field, and its line."""
 
     text: str
     line: int
@@ -37,7 +37,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The value of one key."""
+    """The value of one front matter field."""
 
     line: int
     items: tuple[Item, ...] = ()

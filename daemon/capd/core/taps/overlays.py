@@ -42,7 +42,10 @@ _BETWEEN_WORDS = lazy_pattern(r"[\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class AddedWords:
-    """The phrases, the description and the edits that an overlay adds to one capability."""
+    """What an overlay, a folder of changes to taps, adds to one capability.
+
+    That is phrases, a description, file patterns, and edits of tools.
+    """
 
     name: CapabilityName
     triggers: tuple[str, ...]
@@ -63,7 +66,7 @@ class AddedWords:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """One overlay, as its files were read."""
+    """One overlay, a folder of changes to a tap's capabilities, as its files were read."""
 
     path: str
     tap: TapName | None
@@ -86,14 +89,17 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True)
 class Overlaid:
-    """The taps with the additions of all overlays, and the findings."""
+    """The taps with the changes of all overlays, and the findings about these."""
 
     taps: tuple[Tap, ...]
     findings: tuple[Finding, ...]
 
 
 def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
-    """Return an overlay; `texts` are its files by their names below `path`."""
+    """Return an overlay, a folder of changes to a tap's capabilities.
+
+    `texts` are its files by their names below `path`.
+    """
     folder = TomlFolder(path, texts)
     if OVERLAY_FILE not in texts:
         folder.add(OVERLAY_FILE, f"no {OVERLAY_FILE}: nothing says whose capabilities are meant")
@@ -117,7 +123,7 @@ def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
 
 
 def overlaid(taps: Iterable[Tap], overlays: Iterable[Overlay]) -> Overlaid:
-    """Return `taps` with the additions of `overlays`. Of several descriptions the first counts.
+    """Return `taps` with the changes of `overlays`. Of several descriptions the first counts.
 
     A capability that an overlay names and its tap lacks is a finding.
     """
@@ -245,7 +251,7 @@ def _servers(tap: Tap) -> Iterable[ServerSpec]:
 
 
 class _Edits:
-    """The edits of each server's tools; equal definitions are the same server.
+    """How the tools of each server are edited; equal definitions are the same server.
 
     For a tool with several edits, the one of the first overlay counts, or else that of the first
     tap that defines the server. Other taps cannot edit the server's tools.
@@ -262,7 +268,7 @@ class _Edits:
         return bool(self._edits)
 
     def take_overlay(self, overlay: Overlay, tap: Tap) -> None:
-        """Add an overlay's edits for a tap's servers."""
+        """Add an overlay's edits of tools, for the servers of a tap."""
         capabilities = {capability.id.name: capability for capability in tap.capabilities}
         for words in overlay.words:
             capability = capabilities.get(words.name)
@@ -277,7 +283,7 @@ class _Edits:
                     self._take(server, edit)
 
     def take_tap(self, tap: Tap) -> None:
-        """Add a tap's own edits for those of its servers that no earlier tap defines."""
+        """Add a tap's own edits of tools, for those of its servers that no earlier tap defines."""
         for server in _servers(tap):
             owner = self._owners.setdefault(server_identity(server), tap.name)
             for its_edit in server.edits:
@@ -288,7 +294,7 @@ class _Edits:
                     self._add(edit, f"tap {owner} has the same server, and comes first")
 
     def put_into(self, tap: Tap) -> Tap:
-        """Return a tap whose servers' definitions include the edits."""
+        """Return a tap whose servers' definitions include all edits of their tools."""
         reads = (
             read if (it := read.capability) is None else replace(read, capability=self._put(it))
             for read in tap.reads

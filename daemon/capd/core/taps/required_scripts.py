@@ -10,7 +10,7 @@ MOST_LOOKED_UP = 500
 
 
 def is_needed(commands: Collection[str], found: Collection[str]) -> bool:
-    """Tell whether servers with these commands still need a dependency script.
+    """Tell whether servers that run these commands still need a dependency script.
 
     `found` are the commands that are on the PATH. If all `commands` are among them, everything that
     the script would install is there.

@@ -77,7 +77,7 @@ _HEADER = lazy_pattern(r"^#[ \t]*(Title|Description):(.*)$", re.MULTILINE)
 
 
 class _OAuthBlock(msgspec.Struct):
-    """The table `oauth` of a server block."""
+    """The table `oauth` of a server in a provider file, with the types of its keys."""
 
     client_id: str
     client_secret_key: str = ""
@@ -85,7 +85,7 @@ class _OAuthBlock(msgspec.Struct):
 
 
 class _ServerBlock(msgspec.Struct):
-    """An `[[mcp.servers]]` block, with the types of its keys."""
+    """An `[[mcp.servers]]` table of a provider file, with the types of its keys."""
 
     name: str
     type: str = ""
@@ -115,7 +115,7 @@ class _ServerBlock(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class CapabilityFiles:
-    """The files of one capability folder: their texts by name."""
+    """The files of a capability's folder: their texts by name."""
 
     name: CapabilityName
     path: str
@@ -125,7 +125,7 @@ class CapabilityFiles:
 
 @dataclass(frozen=True, slots=True)
 class CapabilityRead:
-    """The result of reading one folder: a capability, or the reason why there is none."""
+    """The result of reading a capability's folder: the capability, or why there is none."""
 
     name: CapabilityName
     capability: CapabilitySpec | None
@@ -349,7 +349,7 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
 
 
 def _block_line(text: str, at: int) -> int:
-    """Return the line of `[[mcp.servers]]` for the block with index `at`; 0 if not found."""
+    """Return the line of `[[mcp.servers]]` for the server with index `at`; 0 if not found."""
     heads = [n for n, line in enumerate(text.splitlines(), 1) if _BLOCK.match(line)]
     return heads[at] if at < len(heads) else 0
 

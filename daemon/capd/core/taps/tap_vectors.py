@@ -52,7 +52,7 @@ class TapVectorsError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class TapVectors:
-    """The vectors of a file, by the hashes of their texts."""
+    """The vectors in a tap's file `vectors.bin`, by the hashes of their texts."""
 
     rows: "Mapping[bytes, int]"
     vectors: "Stored"
@@ -68,12 +68,12 @@ class TapVectors:
 
 
 def largest_bytes(dimensions: int) -> int:
-    """Return the size in bytes of the largest valid file with vectors of this many dimensions."""
+    """Return the size in bytes of the largest valid `vectors.bin` for this many dimensions."""
     return _size_bytes(MOST_ENTRIES, dimensions)
 
 
 def read_vectors(data: bytes, model_key: str, dimensions: int) -> TapVectors:
-    """Return the vectors in the content of a file.
+    """Return the vectors in `data`, the content of a tap's file `vectors.bin`.
 
     `model_key` identifies the embedding model that is in use.
 
@@ -95,7 +95,7 @@ def read_vectors(data: bytes, model_key: str, dimensions: int) -> TapVectors:
 
 
 def checked_head(data: bytes, model_key: str, dimensions: int) -> int:
-    """Return how many vectors a file has, from its head and length; read no vector.
+    """Return how many vectors a `vectors.bin` has, from its head and length; read no vector.
 
     Raises:
         TapVectorsError: it is damaged, or was made with another model.
@@ -119,7 +119,10 @@ def checked_head(data: bytes, model_key: str, dimensions: int) -> int:
 
 
 def written_vectors(vectors: "Mapping[str, Vectors]", model_key: str, dimensions: int) -> bytes:
-    """Return the content of a file with `vectors`, by text. Equal input gives equal bytes."""
+    """Return the content of a `vectors.bin` with `vectors`, by text.
+
+    Equal input gives equal bytes.
+    """
     by_digest = {_digest(text): vector for text, vector in vectors.items()}
     ordered = sorted(by_digest)
     head = _HEAD.pack(_MAGIC, _VERSION, dimensions, len(ordered), 0, _model_digest(model_key))

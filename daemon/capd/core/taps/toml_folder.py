@@ -30,7 +30,7 @@ class TomlFolder:
     """The texts of a folder's files by name, and the findings so far."""
 
     def __init__(self, path: str, texts: Mapping[str, str]) -> None:
-        """`path` is the folder's path for a person, used in findings."""
+        """Create it. `path` is the folder's path for a person, used in findings."""
         self.path = path
         self.texts = texts
         self.findings: list[Finding] = []
@@ -38,9 +38,9 @@ class TomlFolder:
     def add(
         self, file: str, reason: str, *, near: str = "", severity: Severity = "error", line: int = 0
     ) -> None:
-        """Report `reason` at the first line of `file` with `near` in it, or at line 0 if none has.
+        """Add a finding: `reason`, at the first line of `file` with `near` in it, else at line 0.
 
-        Without `near`, report it at `line`.
+        Without `near`, the finding is at `line`.
         """
         if len(self.findings) > MOST_FINDINGS:
             return

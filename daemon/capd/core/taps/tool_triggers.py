@@ -81,7 +81,7 @@ def texts_of_tools(tools: Iterable[ToolDefinition]) -> list[tuple[str, str]]:
 
 
 def presentable(saved: Phrases) -> dict[ServerIdentity, tuple[str, ...]]:
-    """Return `saved` without phrases that the present rules would not make from a tool list.
+    """Return the saved triggers that the present rules would also make from a tool list.
 
     Earlier versions saved phrases without looking for published attacks in them.
     """
@@ -94,10 +94,10 @@ def presentable(saved: Phrases) -> dict[ServerIdentity, tuple[str, ...]]:
 def with_tool_triggers(
     taps: Iterable[Tap], phrases: Phrases, unwanted: Collection[str] = ()
 ) -> tuple[Tap, ...]:
-    """Return `taps` with the `phrases` of their servers as extra triggers.
+    """Return `taps` with the triggers that came from the tools of their servers added.
 
-    `unwanted` are messages for which nobody wants a tool. The words of all triggers are compared,
-    which takes 10 ms for 2,000 of them.
+    `phrases` has these triggers by server. `unwanted` are messages for which nobody wants a tool.
+    The words of all triggers are compared, which takes 10 ms for 2,000 of them.
     """
     taps = tuple(taps)
     if not servers_that_give_triggers(taps):
@@ -112,7 +112,10 @@ def with_tool_triggers(
 
 
 class _Said:
-    """The phrases that somebody said already: written triggers, and messages that want no tool."""
+    """Phrases that a server's triggers must not repeat.
+
+    They are the triggers that people wrote, and messages that want no tool.
+    """
 
     def __init__(self, taps: Iterable[Tap], unwanted: Iterable[str]) -> None:
         self._of: list[tuple[CapabilityId | None, int]] = []

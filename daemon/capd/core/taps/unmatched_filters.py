@@ -89,7 +89,7 @@ def unapplied_edits(tap: Tap, known: ToolsOfServers) -> tuple[Finding, ...]:
 
 
 def _idle(patterns: Sequence[str], servers: Sequence[ServerSpec], known: ToolNames) -> list[str]:
-    """Return the patterns that match no tool.
+    """Return which of a capability's filter patterns match no tool of its servers.
 
     The result is empty if none of the patterns matches a tool, because that is another finding. It
     is also empty if the tools of a server are not known.

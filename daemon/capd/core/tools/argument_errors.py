@@ -29,7 +29,7 @@ _CERTAIN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One error that a JSON Schema validator has found in the arguments."""
+    """One fault that a JSON Schema validator has found in the arguments of a call."""
 
     keyword: str
     path: tuple[str | int, ...]
@@ -41,7 +41,7 @@ class Fault:
 
 
 def is_certain(fault: Fault) -> bool:
-    """Tell whether no server would accept arguments with this fault."""
+    """Tell whether no server would accept arguments that a JSON Schema finds this fault in."""
     match fault.keyword:
         case "type":
             return not _may_be_read_as(fault.value, set(fault.expected or ()))

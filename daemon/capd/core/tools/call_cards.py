@@ -66,7 +66,7 @@ _KINDS = {**_SHORT, "array": "array", "object": "object"}
 
 @dataclass(frozen=True, slots=True)
 class CallCard:
-    """How to call one tool, on one line."""
+    """How to call one tool, on one line for a model."""
 
     name: WireName
     arguments: str
@@ -100,7 +100,10 @@ class CallCard:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A tool's arguments in the compact form. The flags mean the same as in `CallCard`."""
+    """A tool's arguments in the compact form of call cards.
+
+    The flags mean the same as in `CallCard`.
+    """
 
     text: str
     is_whole: bool = True
@@ -135,7 +138,7 @@ def call_card(
 def signature(
     schema: dict[str, Any], most: int = MOST_SIGNATURE, *, is_brief: bool = False
 ) -> Signature:
-    """Return the arguments of an input schema in the compact form.
+    """Return the arguments of an input schema on one line, as in `repo_path, max_count=10`.
 
     If they have more than `most` characters, or with `is_brief`, optional arguments are written
     without types, and as many of them are left out as necessary.
@@ -171,7 +174,10 @@ def signature(
 
 
 def summary(description: object, most: int = MOST_DESCRIPTION) -> str:
-    """Return the first sentence of a description, on one line, in at most `most` characters."""
+    """Return the first sentence of a tool's description, on one line.
+
+    It has at most `most` characters.
+    """
     if not isinstance(description, str):
         return ""
     text = one_line(description[: 8 * most])
@@ -205,13 +211,13 @@ def _first(parts: Iterable[str], room: int) -> Iterator[str]:
 
 
 class _Writer:
-    """Writes the types of one schema in the compact form.
+    """Writes the types of one JSON Schema in the compact form of call cards.
 
     `is_cut` tells whether any type was shortened, `is_blind` whether any was not examined.
     """
 
     def __init__(self, root: dict[str, Any], *, is_short: bool = False) -> None:
-        """Write types for the schema `root`.
+        """Create it, to write types of the JSON Schema `root`.
 
         With `is_short`, objects have only their required members, and enumerations only a few
         values.

@@ -60,7 +60,7 @@ message's terms, and at least this share of them."""
 
 @dataclass(frozen=True, slots=True)
 class CurationRules:
-    """The user's settings for curation."""
+    """The user's settings for curation, which chooses single tools for each message."""
 
     kind: Literal["top-k", "off"] = "top-k"
     """`off` chooses nothing: every tool is listed for which the client's list has room."""
@@ -83,7 +83,7 @@ class CurationRules:
 
 @dataclass(frozen=True, slots=True)
 class BestTool:
-    """One of the best k tools for a message."""
+    """One of the best tools for a message."""
 
     tool: Tool
     score: float
@@ -93,7 +93,7 @@ class BestTool:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The tools that curation may choose from, and facts about them that are not in the index."""
+    """The tools that may be chosen for a message, and facts about them."""
 
     left_out: Collection[WireName] = ()
     """Tools that the session may not use, or has already through a capability."""
@@ -106,9 +106,10 @@ class Field:
 def curated(
     index: ToolIndex, message: str, k: int, field: Field, vector: "Vectors | None" = None
 ) -> list[BestTool]:
-    """Return the best `k` tools: pins in their order, then the others by score.
+    """Return the best `k` tools for a message: pins in their order, then the others by score.
 
-    `vector` is the unit vector of `message`; None to compare words alone.
+    `vector` is the unit vector of `message`; None to compare words alone. `field` says which tools
+    to leave out, which are pinned, and how often each was used.
     """
     compared = (*field.pins, *(field.uses or ()))
     beside = [row for name in compared if (row := index.row(name)) is not None]
@@ -214,7 +215,7 @@ def _is_clear(index: ToolIndex, evidence: Evidence, row: int) -> bool:
 def curated_by_keywords(
     tools: Sequence[Tool], message: str, k: int, field: Field
 ) -> list[BestTool]:
-    """Return the best `k` of `tools` by the scorer `keyword`, an older rule by words alone.
+    """Return the best `k` of `tools` for a message by the scorer `keyword`, by words alone.
 
     `tools` are in the order of the catalog, and keep that order if there are at most `k`.
     """
@@ -239,27 +240,31 @@ def curated_by_keywords(
 
 
 def terms(message: str) -> list[str]:
-    """Return the terms of a message for the scorer `keyword`: its words of four bytes or more.
+    """Return the words of a message by which the scorer `keyword` compares it.
 
-    Punctuation is part of a word, and a repeated word counts again.
+    They have four bytes or more. Punctuation is part of a word, and a repeated word counts again.
     """
     words = message.lower().split()
     return [word for word in words if len(word.encode()) >= _SHORTEST_TERM_BYTES]
 
 
 def overlap(wanted: Sequence[str], description: str) -> int:
-    """Return how many of the terms occur in a description, also within words."""
+    """Return how many of the words `wanted` occur in a description, also within its words."""
     text = description.lower()
     return sum(term in text for term in wanted)
 
 
 def published_score(shared: int, uses: int, *, is_pinned: bool) -> float:
-    """Return a tool's score by the scorer `keyword`; `shared` is the result of `overlap`."""
+    """Return a tool's score by the scorer `keyword`.
+
+    `shared` is how many words of the message its description has (`overlap`), and `uses` how often
+    it was called in the last 24 hours.
+    """
     return 10.0 * shared + 0.5 * uses + (_PIN_FLOOR if is_pinned else 0.0)
 
 
 def published_order(scores: Sequence[float], k: int) -> list[int]:
-    """Return the indexes of the tools to keep: all in order if at most `k`, else the best k."""
+    """Return the indexes of the best `k` of `scores`; all in order if there are at most `k`."""
     if len(scores) <= k:
         return list(range(len(scores)))
     return sorted(range(len(scores)), key=lambda at: -scores[at])[:k]

@@ -26,7 +26,7 @@ def wire_name(
     taken: Container[WireName] = (),
     limit: int = LIMIT,
 ) -> WireName:
-    """Return the wire name of `tool`, different from all in `taken`.
+    """Return the name of a tool for clients, `<server>__<tool>`, different from all in `taken`.
 
     `limit` is the most characters, lower than 64 for a client that accepts fewer.
     """
@@ -50,10 +50,11 @@ def wire_name(
 def original_name(
     name: WireName, server: ServerName, identity: ServerIdentity, tool: ToolName, *, is_new: bool
 ) -> WireName:
-    """Return the wire name that policy rules match, made from the tool's name at its server.
+    """Return the name for clients that a tool would have if no overlay had renamed it.
 
-    `is_new` says that `name` was made from a name that an overlay gives the tool. If it is false,
-    `name` itself is returned.
+    Policy rules match this name. An overlay is a folder of the user's changes. `is_new` says that
+    `name` was made from a name that an overlay gives the tool. If it is false, `name` itself is
+    returned.
     """
     return wire_name(server, identity, tool) if is_new else name
 
@@ -64,6 +65,6 @@ def bare_name(
     tool: ToolName,
     taken: Container[WireName] = (),
 ) -> WireName:
-    """Return the tool's own name unchanged, or its wire name if the own one is in `taken`."""
+    """Return the tool's own name unchanged; if that is in `taken`, `<server>__<tool>`."""
     own = WireName(tool)
     return own if own not in taken else wire_name(server, identity, tool, taken)

@@ -33,7 +33,7 @@ def surely_fits(schema: Any, value: Any) -> bool:
 
 
 class _Comparing:
-    """Compares one value with one schema.
+    """Compares one value with one JSON Schema.
 
     It gives up after `MOST_STEPS` steps, because `anyOf` may try many schemas for each item.
     """

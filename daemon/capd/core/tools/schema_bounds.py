@@ -64,14 +64,14 @@ _NAMED: Mapping[str, _About] = {
 
 @dataclass(frozen=True, slots=True)
 class SchemaCheck:
-    """Why a schema exceeds the limits (empty if it does not), and how many steps the check took."""
+    """Why a JSON Schema exceeds the limits (empty if it does not), and the steps of the check."""
 
     reason: str
     steps: int
 
 
 def examined(schema: Mapping[str, Any]) -> SchemaCheck:
-    """Return which limit a decoded schema exceeds, if any."""
+    """Return which limit a decoded JSON Schema exceeds, if any."""
     look = _Look(schema)
     try:
         look.collect()
@@ -85,12 +85,15 @@ _Documents = tuple[Mapping[str, Any], ...]
 
 
 class _OverError(Exception):
-    """A limit is exceeded; the text says which, as the end of a sentence."""
+    """A JSON Schema exceeds a limit; the text says which, as the end of a sentence."""
 
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A subschema, with its children: those that apply to the same value, and to parts of it."""
+    """A subschema of a JSON Schema, with its children.
+
+    The children that apply to the same value and those that apply to parts of it are separate.
+    """
 
     schema: Mapping[str, Any]
     level: int
@@ -103,7 +106,7 @@ class _Node:
 
 
 class _Look:
-    """Examines one schema document, and counts its steps."""
+    """Examines one JSON Schema document, and counts its steps."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.steps = 0
@@ -135,7 +138,9 @@ class _Look:
                     node.same.append(self._nodes[id(target)])
 
     def count(self) -> None:
-        """Count the expanded subschemas, first those for the same value alone, then all.
+        """Count the subschemas that the document has once its references are expanded.
+
+        First those for the same value alone are counted, then all.
 
         Raises:
             _OverError: a bound is exceeded.
@@ -160,7 +165,7 @@ class _Look:
         return node
 
     def _joined(self, node: _Node) -> list[_Node]:
-        """Find the subschemas in the keywords of `node`; make them its children; return them."""
+        """Make the subschemas in the keywords of `node` its children; return them."""
         below: list[_Node] = []
         self.steps += len(node.schema)
         for keyword, value in node.schema.items():
@@ -194,10 +199,10 @@ class _Look:
     def _targets(
         self, node: _Node, fragment: str
     ) -> Iterator[tuple[Mapping[str, Any], _Documents]]:
-        """Yield the possible targets of a reference, with their documents; none if it is invalid.
+        """Yield what a reference in a subschema may mean, each with the documents around it.
 
-        An invalid reference is no reason to leave a tool out: a validator reports it when it
-        reaches it, and a client without a validator never does.
+        Nothing is yielded for an invalid reference, which is no reason to leave a tool out: a
+        validator reports it when it reaches it, and a client without a validator never does.
         """
         if fragment and not fragment.startswith("/"):
             if fragment in self._anchors:
@@ -214,7 +219,7 @@ class _Look:
                 yield at, documents
 
     def _expand(self, root: _Node, *, with_parts: bool) -> None:
-        """Compute `expanded` of `root` and everything below it, children first.
+        """Compute how many subschemas `root` and everything below it expand to, children first.
 
         With `with_parts`, a schema that contains itself through a part of the value counts as a
         single subschema there: a value has finitely many parts, so its check ends.
@@ -243,7 +248,10 @@ class _Look:
 
 
 def _subschemas(keyword: str, value: Any) -> Iterator[tuple[_About, Mapping[str, Any]]]:
-    """Yield the schemas in the value of a keyword, without those that are `true` or `false`."""
+    """Yield the schemas in the value of a JSON Schema keyword, and what each applies to.
+
+    Those that are `true` or `false` are left out.
+    """
     if isinstance(value, dict):
         if keyword in _ONE:
             yield _ONE[keyword], value
@@ -256,7 +264,10 @@ def _subschemas(keyword: str, value: Any) -> Iterator[tuple[_About, Mapping[str,
 
 
 def _documents(at: Any, around: _Documents) -> _Documents:
-    """Return the documents of a subschema, itself first if it has `$id`, or `id` (old drafts)."""
+    """Return the schema documents that a subschema is in, the innermost first.
+
+    The subschema is one itself if it has `$id`, or `id` (old drafts).
+    """
     is_one = isinstance(at, dict) and any(isinstance(at.get(key), str) for key in _IDS)
     return (at, *around) if is_one and at is not around[0] else around
 

@@ -23,7 +23,7 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class SchemaCost:
-    """The highest possible cost of checking values against one schema."""
+    """The highest possible cost of checking values against one JSON Schema."""
 
     def __init__(self, schema: Any) -> None:
         patterns, references = _found(schema)
@@ -36,7 +36,10 @@ class SchemaCost:
         return not self._has_dear_patterns
 
     def is_bounded(self, value: Any) -> bool:
-        """Tell whether checking `value` has at most `MOST_BRANCHES` branches."""
+        """Tell whether checking `value` against the schema is cheap enough.
+
+        It has at most `MOST_BRANCHES` branches then.
+        """
         if self._references <= 1:
             return True
         branches = 1
@@ -57,7 +60,7 @@ def depth_of(value: Any) -> int:
 
 
 def pattern_work(pattern: str) -> int:
-    """Return the approximate length of a pattern with each repetition written out."""
+    """Return about how long a regular expression is with each repetition written out."""
     groups = [0]
     last = at = 0
     while at < len(pattern):
@@ -85,7 +88,10 @@ def pattern_work(pattern: str) -> int:
 
 
 def _class_end(pattern: str, at: int) -> int:
-    """Return the end of a class of characters that begins at `at`; `at` if there is none."""
+    """Return where a class of characters such as `[a-z]` ends that begins at `at`.
+
+    The result is `at` if none begins there.
+    """
     if pattern[at] == "[":
         return max(at, pattern.find("]", at + 2, at + _LONGEST_CLASS))
     if pattern[at] != "\\":
@@ -96,7 +102,7 @@ def _class_end(pattern: str, at: int) -> int:
 
 
 def _found(schema: Any) -> tuple[list[str], list[str]]:
-    """Return the patterns in a schema, and the references in it."""
+    """Return the regular expressions in a JSON Schema, and the references in it."""
     patterns: list[str] = []
     references: list[str] = []
     for each in _tables(schema):
@@ -120,7 +126,7 @@ def _tables(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_recursive(schema: Any, references: list[str]) -> bool:
-    """Tell whether a schema refers to itself, directly or through other references.
+    """Tell whether a JSON Schema refers to itself, directly or through other references.
 
     True, too, if a reference cannot be followed within the document.
     """

@@ -35,12 +35,18 @@ class Searched:
 
 
 def searched(index: ToolIndex, unlisted: Sequence[ServerName] = ()) -> Searched:
-    """Return what a search of `index` covers; `unlisted` are servers with unknown tools."""
+    """Return how many tools and servers a search of `index` covers, and what it leaves out.
+
+    `unlisted` are servers whose tools are unknown.
+    """
     return Searched(len(index.tools), index.servers, tuple(unlisted), index.left_out)
 
 
 def missed(asked: str, found: RankedTools, where: Searched) -> str:
-    """Return the answer to the question `asked`, for which the search `found` no hits."""
+    """Return the answer to the search `asked`, which has found no tools.
+
+    `where` says what was searched.
+    """
     looked = (
         f"Nothing among the {_count(where.tools, 'known tool')} of "
         f"{_count(where.servers, 'server')} fits {echo(asked)}: names, titles, descriptions, "
@@ -58,7 +64,10 @@ def missed(asked: str, found: RankedTools, where: Searched) -> str:
 
 
 def unresolved(selected: Selected, where: Searched) -> str:
-    """Return the text about names after `select:` that gave no tool; empty if all gave one."""
+    """Return the text about names in a search `select:a,b` that gave no tool.
+
+    It is empty if all gave one.
+    """
     parts: list[str] = []
     for name, near in selected.unknown.items():
         hint = f" (near names: {', '.join(near)})" if near else ""
@@ -75,7 +84,7 @@ def unresolved(selected: Selected, where: Searched) -> str:
 
 
 def withheld(those: Sequence[Withheld]) -> str:
-    """Return the text about tools that fit but may not be used; empty if there are none."""
+    """Return the text about tools that fit a search but may not be used; empty if none."""
     if not those:
         return ""
     denied = Counter(w.restriction.reason for w in those if w.restriction.code == DENIED)
@@ -92,7 +101,10 @@ def withheld(those: Sequence[Withheld]) -> str:
 
 
 def locked(those: Mapping[ServerName, Sequence[str]]) -> str:
-    """Return the text about servers with keys that lack a value, by server; empty if none."""
+    """Return the text about servers that lack secrets; empty if there are none.
+
+    `those` has the names of the secrets by server.
+    """
     parts = [f"{name} {lacks(keys).reason}" for name, keys in list(those.items())[:_MOST_LOCKED]]
     return f"Not searched: {'; '.join(parts)}." if parts else ""
 

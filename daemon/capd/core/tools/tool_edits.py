@@ -60,7 +60,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A definition to which an edit was applied."""
+    """A tool's definition to which a person's edit was applied."""
 
     definition: ToolDefinition
     problems: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def edited_tools(
 
 
 def problems(tools: Sequence[ToolDefinition], edit: ToolEdit) -> tuple[str, ...]:
-    """Return why parts of an edit do not apply to `tools`, which its server lists."""
+    """Return why parts of a person's edit do not apply to `tools`, which its server lists."""
     tool = next((each for each in tools if each.name == edit.tool), None)
     if tool is None:
         return (f"server {edit.server!r} lists no tool {edit.tool!r}: the edit changes nothing",)
@@ -159,7 +159,7 @@ def given_arguments(edit: ToolEdit, arguments: bytes) -> bytes:
 
 
 def changes(edit: ToolEdit) -> list[str]:
-    """Return each change of an edit in a few words for a person, such as `called find`."""
+    """Return each change that a person's edit makes, in a few words such as `called find`."""
     lines = [
         text
         for text, is_so in (
@@ -183,7 +183,10 @@ def changes(edit: ToolEdit) -> list[str]:
 
 
 class _Arguments:
-    """Applies edits to the input schema of one tool; collects those that apply, and problems."""
+    """Applies edits of arguments to the input schema of one tool.
+
+    It collects those that apply, and the problems with others.
+    """
 
     def __init__(self, schema: Raws, edits: Sequence[ArgumentEdit]) -> None:
         self.problems: list[str] = []
@@ -229,7 +232,7 @@ class _Arguments:
         return False
 
     def _wrong_preset(self, edit: ArgumentEdit) -> str:
-        """Return why a preset is not a valid value of its argument; empty if it may be valid."""
+        """Return why an edit's preset is not valid for its argument; empty if it may be valid."""
         value = msgspec.json.decode(edit.preset)
         try:
             lines = msgspec.json.decode(self._properties[edit.argument], type=dict[str, Any])
@@ -247,7 +250,7 @@ class _Arguments:
         return ""
 
     def _without_clashes(self, edits: Sequence[ArgumentEdit]) -> list[ArgumentEdit]:
-        """Return the edits, without new names that would give two arguments one name."""
+        """Return the edits of arguments, without new names that two arguments would then have."""
         kept = {each.argument: each for each in edits}
         while True:
             hidden = {name for name, each in kept.items() if _is_hidden(each)}

@@ -12,7 +12,7 @@ from capd_protos.types import ServerName, ToolName
 
 
 def patterns_for(server: ServerName, patterns: Sequence[str] | None) -> list[str] | None:
-    """Return the globs of `patterns` that apply to `server`; None if there are no patterns."""
+    """Return the globs of a capability's filter that apply to `server`; None without a filter."""
     if not patterns:
         return None
     globs: list[str] = []

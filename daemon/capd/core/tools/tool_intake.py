@@ -39,7 +39,7 @@ _NO_NAME = "__proto__"
 
 
 class _Entry(msgspec.Struct):
-    """The members of a definition that are checked."""
+    """The members of a tool's definition that are checked before it is accepted."""
 
     name: str
     inputSchema: object = None  # noqa: N815 - the protocol's name
@@ -52,7 +52,7 @@ _WHOLE: JsonCodec[object] = JsonCodec(object)
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTool:
-    """An accepted tool, in the form for clients and in the form that its server wrote."""
+    """A tool that passed the checks: as clients get it, and as its server wrote it."""
 
     definition: ToolDefinition
     """The definition for clients."""
@@ -61,7 +61,7 @@ class AcceptedTool:
 
 
 class ToolIntake:
-    """The tools of one server, given one by one to `take`.
+    """Checks the tools of one server, which `take` gets one by one.
 
     The cost of `take` is linear in the bytes of the entry.
     """
@@ -82,7 +82,7 @@ class ToolIntake:
 
     @property
     def is_full(self) -> bool:
-        """Whether the limits are exceeded, so that the caller can stop."""
+        """Whether so many tools have been given that the caller can stop."""
         return self._beyond > _MOST_BEYOND
 
     @property
@@ -136,7 +136,10 @@ class ToolIntake:
 
 
 def accepted(entries: Iterable[bytes]) -> tuple[list[ToolDefinition], list[str]]:
-    """Return the accepted tools, and one line for each entry that is left out."""
+    """Return the tools that pass the checks, and one line for each entry that is left out.
+
+    `entries` are those of a server's `tools/list`, as JSON.
+    """
     intake = ToolIntake()
     for entry in entries:
         intake.take(entry)

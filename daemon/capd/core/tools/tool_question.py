@@ -22,12 +22,12 @@ _REQUIRED = lazy_pattern(r"(?<!\S)\+([^\W\d]\w*)")
 
 
 class BadQuestionError(CapdError):
-    """The question is not valid; the text says what is wrong, and what would be valid."""
+    """A question to the tool search is not valid; the text says why, and what would be valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A question for the tools that fit `words` best. At most `limit` are wanted."""
+    """A question to the tool search: which tools fit `words` best. At most `limit` are wanted."""
 
     words: str
     limit: int
@@ -37,13 +37,13 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A question for exactly the tools with these names, in the order of the names."""
+    """A question to the tool search for the tools with these names, in their order."""
 
     names: tuple[str, ...]
 
 
 def question(query: str, max_results: int = DEFAULT_RESULTS) -> Ranking | Selection:
-    """Return the parsed question.
+    """Return the question to the tool search that `query` stands for.
 
     Raises:
         BadQuestionError: the query is empty, or `max_results` is out of bounds.

@@ -67,7 +67,10 @@ class Restriction:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A tool that fits a question; a lower tier comes before a higher score."""
+    """A tool that fits a question, with its rank.
+
+    The rank is a tier and a score. A tool in a lower tier comes first, whatever the scores are.
+    """
 
     tool: Tool
     score: float
@@ -84,7 +87,7 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class RankedTools:
-    """The tools that fit a `Ranking`, and those that would if the session might use them."""
+    """The tools that fit a question, and those that would if the session might use them."""
 
     hits: tuple[Hit, ...]
     withheld: tuple[Withheld, ...]
@@ -97,7 +100,7 @@ class RankedTools:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The tools that a question names, and the names that could not be used."""
+    """The tools that a question names, and the names that gave none."""
 
     tools: tuple[Tool, ...]
     withheld: tuple[Withheld, ...]
@@ -127,7 +130,7 @@ class ToolIndex:
     """
 
     def __init__(self, tools: Iterable[Tool] = (), most: int = MOST_TOOLS) -> None:
-        """Take `tools`, of which those after the first `most` are left out."""
+        """Create the index of `tools`. Those after the first `most` are left out."""
         by_name = {tool.wire_name: tool for tool in tools}
         ordered = [by_name[name] for name in sorted(by_name)]
         self.tools = tuple(ordered[:most])
@@ -173,7 +176,7 @@ class ToolIndex:
         self.take_search(ExactSearch(vectors))
 
     def take_search(self, search: VectorSearch) -> None:
-        """Compare by meaning with `search`, whose rows are in the order of `tools`.
+        """Compare questions by meaning with `search`, whose rows are in the order of `tools`.
 
         Raises:
             ValueError: there is not one row for each tool.
@@ -259,7 +262,7 @@ class ToolIndex:
 
     @property
     def rarest(self) -> float:
-        """The BM25 value, in a text of average length, of a word that only one tool has."""
+        """The BM25 value that a word has which only one tool contains, in a text of mean length."""
         return log(1 + (len(self.tools) - 0.5) / 1.5) if self.tools else 1.0
 
     def selected(
@@ -270,8 +273,8 @@ class ToolIndex:
     ) -> Selected:
         """Return the tools with these names in order, each once, at most `cap`.
 
-        A name is a wire name, in any spelling, or a tool's own name if only one tool has it.
-        `restricted` are the tools that the session may not use.
+        A name is a tool's name for clients, in any spelling, or its own name at the server if only
+        one tool has that. `restricted` are the tools that the session may not use.
         """
         restricted = restricted or {}
         unknown: dict[str, tuple[WireName, ...]] = {}
@@ -313,9 +316,10 @@ class ToolIndex:
         return NameTable(self._bare)
 
     def named(self, name: str) -> WireName | None:
-        """Return the wire name of the only tool with this own name or wire name; None otherwise.
+        """Return the name for clients of the only tool called `name`; None if none or several are.
 
-        Spellings that differ in case, dashes or underscores count as the same.
+        `name` is its name for clients or at its server. Spellings that differ in case, dashes or
+        underscores count as the same.
         """
         row = self._row(name)
         return None if row is None else self.tools[row].wire_name
@@ -328,7 +332,7 @@ class ToolIndex:
         return tiers
 
     def near(self, asked: str, restricted: Mapping[WireName, Restriction]) -> tuple[WireName, ...]:
-        """Return up to three wire names that `asked` may mean, none of a restricted tool."""
+        """Return up to three names of tools that `asked` may mean, none that is restricted."""
         import numpy as np  # noqa: PLC0415 - as above
 
         same = [self.tools[row].wire_name for row in self._bare.get(asked, ())]
@@ -362,7 +366,10 @@ def _padded(documents: list[list[str]]) -> list[list[str]]:
 def _best_rows(
     scores: "Vectors", is_hit: "npt.NDArray[np.bool_]", tiers: Mapping[int, int]
 ) -> Iterator[int]:
-    """Yield the rows of hits, ordered by tier, by falling score, and by row."""
+    """Yield the indexes of the tools that are hits, best first.
+
+    They are ordered by tier, by falling score, and by index.
+    """
     import numpy as np  # noqa: PLC0415 - as above
 
     yield from sorted(tiers, key=lambda row: (tiers[row], -float(scores[row]), row))

@@ -76,7 +76,7 @@ def tool(
 def described(
     read: Any, name: ToolName, server: str, wire_name: WireName, capabilities: Iterable[str] = ()
 ) -> Tool:
-    """Return the searchable parts of a definition that was decoded already."""
+    """Return the searchable parts of a tool's definition that was decoded already."""
     fields = read if isinstance(read, dict) else {}
     annotations = fields.get("annotations")
     title = _text(fields.get("title"))
@@ -100,7 +100,7 @@ def spelled(name: str) -> str:
 
 
 def folded(name: str) -> str:
-    """Return a name without differences in case, hyphens and underscores."""
+    """Return a name without differences in case, hyphens and underscores, to compare names."""
     return unicodedata.normalize("NFKC", name).casefold().translate(_FOLDED)
 
 

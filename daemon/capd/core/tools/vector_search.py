@@ -30,10 +30,10 @@ class VectorSearch(Protocol):
         ...
 
     def cosines(self, vector: "Vectors", beside: Sequence[int]) -> "Vectors":
-        """Return the cosine of each tool with `vector`, a unit vector.
+        """Return the cosine of each tool with `vector`, the unit vector of a question.
 
-        A tool that was not compared has 0. The rows in `beside` are always compared, and so are
-        the nearest ones.
+        A tool that was not compared has 0. The rows in `beside` are always compared, and so are the
+        nearest ones.
         """
         ...
 
@@ -42,7 +42,7 @@ class ExactSearch:
     """Compares every tool with a question. A tool of 384 dimensions takes 1,536 bytes."""
 
     def __init__(self, vectors: "Vectors") -> None:
-        """Take unit vectors, one row for each tool.
+        """Create it from unit vectors, one row for each tool.
 
         Raises:
             ValueError: `vectors` is not a matrix.
@@ -62,5 +62,5 @@ class ExactSearch:
         return True
 
     def cosines(self, vector: "Vectors", beside: Sequence[int] = ()) -> "Vectors":  # noqa: ARG002
-        """Return the cosine of each tool with `vector`, a unit vector."""
+        """Return the cosine of each tool with `vector`, the unit vector of a question."""
         return self._vectors @ vector

@@ -46,7 +46,10 @@ def project_of(tap: str) -> str:
 
 
 def bind_servers(tap: Tap, project: str) -> Tap:
-    """Return a project's tap with its servers bound to the project's real path."""
+    """Return a project's tap with its servers bound to the project's real path.
+
+    So they are used only in sessions of that project.
+    """
     findings = list(tap.tap_findings)
     if tap.skill_reads:
         findings.append(Finding("skills", 0, _NO_SKILLS, "warning"))
@@ -69,7 +72,7 @@ def servers_of(tap: Tap) -> list[ServerSpec]:
 
 
 def memories_of(tap: Tap) -> Startable | None:
-    """Return a project's memory files as a `Startable`, for a person to trust; None without any."""
+    """Return a project's memory files as one item for a person to trust; None without any."""
     files = {f"{FOLDER}/{read.path}": read.revision for read in tap.memory_reads if read.memory}
     if not files:
         return None

@@ -25,7 +25,10 @@ Parts = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What is saved about a trusted server: only digests, as a definition may contain a secret."""
+    """What is saved about a server that a person trusts: only digests.
+
+    Its definition may contain a secret, and is not saved.
+    """
 
     name: str
     digest: str
@@ -34,7 +37,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Startable:
-    """One server of a project, with the files that its start uses."""
+    """One server that a project's files define, with the files that its start uses."""
 
     server: ServerSpec
     project: str
@@ -67,13 +70,19 @@ class Startable:
         return _digest([self.project, sorted(self.parts.items())])
 
     def state(self, agreed: Mapping[str, Agreement]) -> Literal["untrusted", "trusted", "changed"]:
-        """Return the state of this server; `agreed` has the project's agreements, by digest."""
+        """Return whether this server is trusted, has changed since it was trusted, or is untrusted.
+
+        `agreed` has what the person has agreed to in the project, by digest.
+        """
         if self.digest in agreed and not self.problem:
             return TRUSTED
         return UNTRUSTED if self._older(agreed) is None else CHANGED
 
     def changes(self, agreed: Mapping[str, Agreement]) -> list[str]:
-        """Return the names of the parts that have changed since a person trusted this server."""
+        """Return the names of the parts that have changed since a person trusted this server.
+
+        `agreed` has what the person has agreed to in the project, by digest.
+        """
         kept = self._older(agreed)
         if kept is None:
             return []
@@ -86,17 +95,17 @@ class Startable:
         return Agreement(self.server.name, self.digest, self.parts)
 
     def _older(self, agreed: Mapping[str, Agreement]) -> Agreement | None:
-        """Return an agreement to a server of the same name; None if there is none."""
+        """Return what a person has agreed to for a server of the same name; None if nothing."""
         return next((each for each in agreed.values() if each.name == self.server.name), None)
 
 
 def agreements_after(
     startables: Iterable[Startable], agreed: Mapping[str, Agreement], digests: Collection[str]
 ) -> dict[str, Agreement]:
-    """Return the agreements of a project, by digest, after a person trusts `digests` as well.
+    """Return what a person trusts in a project, by digest, after trusting `digests` as well.
 
-    `startables` are what the project has, `agreed` its agreements so far. Agreements to what the
-    project no longer has are removed: if an older state comes back, it must be trusted again.
+    `startables` are what the project has, `agreed` what the person trusted so far. What the project
+    no longer has is removed: if an older state comes back, it must be trusted again.
     """
     return {
         each.digest: each.agreement()
