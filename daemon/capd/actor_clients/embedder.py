@@ -27,7 +27,7 @@ class EmbedderClient(ActorClient):
     ) -> messages.TextsEmbedded | messages.EmbedderRefused:
         """Return one vector for each text: rows of little-endian float32, in one bytes object.
 
-        Only vectors of the same `space` can be compared: routing uses `routing`, searches `plain`.
+        Only vectors of the same `space` can be compared.
         """
         return await self._ask(messages.EmbedTexts(texts, space), _TEXTS_EMBEDDED, timeout)
 

@@ -46,7 +46,7 @@ class FinderClient(ActorClient):
     ) -> list[messages.ServerIndexed]:
         """Start each server of the catalog once and ask for its tools; return each server's result.
 
-        The servers get the environment values and secrets of `session`.
+        The servers get the environment values of `session`.
         """
         reply = await self._ask(messages.IndexServers(session, project), _SERVERS_INDEXED, timeout)
         return reply.servers

@@ -20,7 +20,7 @@ class IndexClient(ActorClient):
     async def entries(
         self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.IndexListed:
-        """Return the entries for sessions of a project."""
+        """Return the entries, short texts on installed capabilities, for sessions of a project."""
         return await self._ask(messages.ListIndex(project), _INDEX_LISTED, timeout)
 
     async def write(
@@ -36,5 +36,5 @@ class IndexClient(ActorClient):
     async def revise(
         self, revisions: list[messages.Revision], *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.IndexWritten | messages.IndexRefused:
-        """Write new texts for capabilities to the file."""
+        """Write new texts for capabilities to the file capability-index.yaml."""
         return await self._ask(messages.ReviseIndex(revisions), _INDEX_WRITTEN, timeout)

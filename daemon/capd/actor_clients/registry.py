@@ -106,7 +106,7 @@ class RegistryClient(ActorClient):
     async def describe(
         self, project: str = "", *, all_projects: bool = False, timeout: float = ANSWER_TIMEOUT
     ) -> messages.RegistryDescribed:
-        """Return what is loaded, and the newest decisions."""
+        """Return which taps are loaded, and the newest routing decisions."""
         return await self._ask(
             messages.DescribeRegistry(project, all_projects), _REGISTRY_DESCRIBED, timeout
         )

@@ -41,7 +41,7 @@ class SupervisorClient(ActorClient):
     async def acquire(
         self, request: messages.AcquireServer, *, timeout: float
     ) -> messages.ServerReady | messages.ServerRefused:
-        """Lease a server for a session; start it if it does not run."""
+        """Lease a server for a session, starting it if necessary; return when it is ready."""
         return await self._ask(request, _SERVER_READY, timeout)
 
     async def release(
@@ -80,7 +80,7 @@ class SupervisorClient(ActorClient):
     async def install(
         self, request: messages.InstallDependencies, *, timeout: float
     ) -> messages.DependenciesReady | messages.DependenciesFailed:
-        """Run the dependency scripts whose check fails."""
+        """Run the scripts that install what servers need; skip those whose check passes."""
         return await self._ask(request, _DEPENDENCIES_READY, timeout)
 
     async def leave_install(self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT) -> None:

@@ -48,18 +48,18 @@ log = structlog.get_logger(actor="definitions")
 
 
 class DefinitionStore(Protocol):
-    """Where baselines are saved."""
+    """Saves and loads, for each server, the record of its trusted tool definitions."""
 
     async def load(self, identity: ServerIdentity) -> LoadedDefinitions:
-        """Return the baseline of a server."""
+        """Return the record of a server's trusted definitions."""
         ...
 
     async def load_all(self) -> list[LoadedDefinitions]:
-        """Return the baseline of every server."""
+        """Return the record of trusted definitions of every server."""
         ...
 
     async def save(self, baseline: Baseline) -> str:
-        """Save a baseline; return why that failed, or an empty text."""
+        """Save the record of a server's trusted definitions; return why that failed, or ""."""
         ...
 
 
@@ -159,7 +159,7 @@ class Definitions:
         return messages.ToolsVetted([*withheld, *unreadable])
 
     def _unread(self, request: messages.VetTools, tools: list[ToolName]) -> list[ToolName]:
-        """Return the tools to withhold while the baseline of their server cannot be read."""
+        """Return the tools to withhold while their server's trusted definitions cannot be read."""
         if not (self._rule.is_quarantine or rules.standing_of(request.server)):
             return []
         self._unreadable[request.identity] = request.server.name

@@ -60,7 +60,7 @@ class Ledger:
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled, then write the waiting notes."""
+        """Serve until cancelled, then write the events that wait."""
         database = self._database
         if database is None:
             await serve(self._bus, LEDGER, REQUESTS, _refused, log=log, task_status=task_status)

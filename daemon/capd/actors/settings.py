@@ -159,7 +159,10 @@ class SettingsWatcher:
 def described(
     settings: LiveSettings, project: str, *, has_values: bool = True
 ) -> messages.SettingsDescribed:
-    """Return all settings in force, with those of `project` if it is given, and all problems."""
+    """Return all settings in force, with those of `project` if it is given, and all problems.
+
+    Without `has_values`, return the problems alone.
+    """
     return messages.SettingsDescribed(
         settings.problems,
         [messages.ProjectProblems(*each) for each in settings.project_problems.items()],

@@ -32,7 +32,8 @@ def caps(
 ) -> Document:
     """Return the document `caps`: every capability that a tap defines, usable or not.
 
-    `available_keys` are the keys that have a value. `metrics` has the use and cost of capabilities.
+    `available_keys` are the names of the secrets that have a value. `metrics` has the use and cost
+    of capabilities.
     """
     active: dict[tuple[str, str], list[str]] = {}
     for session in sessions:
@@ -121,7 +122,7 @@ def ledger(described: messages.LedgerDescribed | None) -> Document | None:
 def usable(
     listed: Sequence[registry.CapabilityEntry], available_keys: frozenset[str]
 ) -> dict[str, int]:
-    """Return for each tap how many of its capabilities have values for all their keys."""
+    """Return for each tap how many of its capabilities have values for all their secrets."""
     counted: dict[str, int] = {}
     for each in listed:
         has_keys = available_keys.issuperset(each.wanted_keys)
@@ -131,7 +132,7 @@ def usable(
 
 
 def taps(described: registry.RegistryDescribed) -> list[Document]:
-    """Return the taps as loaded."""
+    """Return a document for each loaded tap."""
     return [
         {
             "name": tap.name,
@@ -412,9 +413,9 @@ def secrets(
     stored: Stored,
     own: Mapping[SessionKey, Collection[str]],
 ) -> Document:
-    """Return the document `secrets`: the keys and where their values come from, never a value.
+    """Return the document `secrets`: names and where their values come from, never a value.
 
-    `own` are the keys for which each session's client sent values.
+    `own` has the names for which each session's client sent values.
     """
     wanted_by: dict[str, list[str]] = {}
     for entry in listed:

@@ -194,7 +194,7 @@ def _entry(entry: curator.MemoryEntry) -> dict[str, Any]:
 
 
 def _unmatched(described: curator.MemoriesDescribed, subjects: Subjects) -> Iterator[Finding]:
-    """Yield findings about memories of the user that match nothing.
+    """Yield a finding for each memory of the user that fits no installed capability or tool.
 
     Memories of taps are left out: they may be for capabilities that only others have installed.
     """

@@ -235,7 +235,7 @@ class QueryMethods:
         return documents.config_document(params.project, described)
 
     def _keys(self, sessions: curator.SessionsListed) -> frozenset[str]:
-        """Return the keys for which a value is stored or a live session has one."""
+        """Return the names of the secrets for which a value is stored or a live session has one."""
         own = (self._environments.own(SessionKey(s.key)) for s in sessions.sessions)
         return frozenset(self._environments.stored.values()).union(*own)
 

@@ -72,7 +72,10 @@ class SkillFinder:
         return len(self._entries)
 
     def found(self, words: str, limit: int, vector: "Vectors | None") -> list[messages.SkillHit]:
-        """Return at most `limit` skills for `words`, best first."""
+        """Return at most `limit` skills for the query `words`, best first.
+
+        `vector` is the vector of the query; None to compare words alone.
+        """
         if not self._index.tools:
             return []
         hits = self._index.ranked(words, limit, vector).hits

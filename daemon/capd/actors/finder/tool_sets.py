@@ -76,7 +76,7 @@ class ToolSet:
         ]
 
     def unseen_tools(self) -> set[WireName]:
-        """Return the tools that are known only from their tap, because their server never ran."""
+        """Return the tools that are known only from their tap, never from their server."""
         sources = self.known.sources.items()
         return {wire for wire, source in sources if source.identity in self.unseen}
 
@@ -102,7 +102,10 @@ class ToolSet:
     def restrictions(
         self, policy: Policy, keys: Sequence[str] | None, domain: str = ""
     ) -> dict[WireName, Restriction]:
-        """Return every tool that a session may not use, with the reason."""
+        """Return every tool that a session may not use, with the reason.
+
+        `keys` are the names of the secrets that the session has.
+        """
         return self.known.restrictions(policy, None if keys is None else frozenset(keys), domain)
 
 

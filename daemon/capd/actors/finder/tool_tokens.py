@@ -37,14 +37,14 @@ class ToolTokens:
         self._lock = trio.Lock()
 
     async def of_permitted(self, known: KnownTools, barred: Container[WireName]) -> int | None:
-        """Return the tokens of all tools except `barred`; None if they cannot be counted."""
+        """Return how many tokens a list of all tools except `barred` takes; None if unknown."""
         tokens = await self.of_each(known)
         if tokens is None:
             return None
         return sum(count for wire, count in tokens.items() if wire not in barred)
 
     async def of_each(self, known: KnownTools) -> dict[WireName, int] | None:
-        """Return the tokens of each tool; None if they cannot be counted."""
+        """Return how many tokens each tool takes in a list; None if they cannot be counted."""
         async with self._lock:
             if known not in self._tokens:
                 try:

@@ -71,7 +71,8 @@ class BridgeGateway:
     ) -> None:
         """Create it. `may_connect` are globs of servers whose own processes may be clients.
 
-        `runners` gets the connections of runners; without it none is accepted.
+        `runners` gets the connections of runners, the processes that start servers on far sides.
+        Without it none is accepted.
         """
         self._runners = runners
         self._peers = peers or Peers()

@@ -182,5 +182,5 @@ class CatalogFiles:
 
 
 def _changed(taps: tuple[Tap, ...], before: Catalog) -> Catalog | None:
-    """Return the catalog of `taps`; None if nothing has changed."""
+    """Return the catalog of `taps`; None if it would be the same as `before`."""
     return None if taps == before.taps else Catalog(taps)

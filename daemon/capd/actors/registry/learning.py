@@ -23,7 +23,7 @@ SAVE_PAUSE = 2.0
 
 
 class LabelStore(Protocol):
-    """Where labels are saved."""
+    """Saves and loads labels, each of which says that a routing decision was right or wrong."""
 
     @property
     def problem(self) -> str:
@@ -45,7 +45,8 @@ class Learning:
     def __init__(self, bus: Bus, store: LabelStore | None, is_on: Callable[[str], bool]) -> None:
         """Create it. `is_on(project)` tells whether learning is on in a project.
 
-        If it is off there, the project's sessions neither give labels nor use the offsets.
+        If it is off there, routing learns nothing from the project's sessions, and what it has
+        learnt does not apply to them.
         """
         self._bus = bus
         self._store = store
@@ -63,7 +64,10 @@ class Learning:
         await self._saver.run()
 
     async def follow(self) -> None:
-        """Add the labels that sessions publish, until cancelled."""
+        """Add the labels that sessions publish, until cancelled.
+
+        A label says that a routing decision was right or wrong.
+        """
         async with self._bus.subscribe(TAUGHT, "session.routing_taught") as news:
             async for taught in news:
                 if self._history.add(taught.label):

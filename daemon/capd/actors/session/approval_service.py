@@ -43,7 +43,7 @@ class ApprovalStore(Protocol):
 class _Waiting:
     question: Question
     until: float
-    """Seconds since the epoch."""
+    """When the wait for an answer ends, in seconds since the epoch."""
     answered: trio.Event = field(default_factory=trio.Event)
 
 

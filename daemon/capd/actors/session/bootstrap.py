@@ -29,7 +29,10 @@ def this_day() -> date:
 
 
 class Bootstrapping:
-    """Gives one session's model the project's bootstrap files, which the settings name."""
+    """Gives one session's model the project's bootstrap files when a conversation begins.
+
+    The settings name these files.
+    """
 
     __slots__ = ("_place", "_reads", "_rules", "_today")
 
@@ -51,7 +54,7 @@ class Bootstrapping:
 
     @property
     def is_on(self) -> bool:
-        """Whether the bootstrap files are delivered in this session's project."""
+        """Whether a model gets this project's bootstrap files when a conversation begins."""
         return self._rules().is_on and bool(self._place.project)
 
     async def words(self) -> str:

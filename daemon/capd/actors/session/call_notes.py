@@ -27,7 +27,7 @@ class CallRecord:
     shown: ShownTool
     server: ServerName
     began_at: float
-    """By the monotonic clock."""
+    """When the call began, by the monotonic clock."""
     sent: Members
     """The params that the server gets, after any edit of the tool was applied."""
 

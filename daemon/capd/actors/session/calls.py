@@ -159,7 +159,7 @@ class SessionCalls:
     # The connection begins
 
     async def start(self) -> None:
-        """Wait up to `INDEX_PATIENCE` for the index, which the instructions contain."""
+        """Wait up to `INDEX_PATIENCE` seconds for the index, which the instructions contain."""
         with trio.move_on_after(INDEX_PATIENCE):
             await self._parts.index.load()
 
@@ -218,8 +218,8 @@ class SessionCalls:
     def on_environment(self, values: dict[str, str]) -> None:
         """Adopt the values of the client's environment.
 
-        A bridge's values are ignored: they could choose where servers on this machine connect, and
-        as whom.
+        Values that come over a bridge are ignored: they could choose where servers on this machine
+        connect, and as whom.
         """
         place = self._context.place
         if place.bridge:
@@ -265,14 +265,14 @@ class SessionCalls:
         return self._state.surface.definitions()
 
     async def subscribe(self, uri: str) -> bytes:
-        """Subscribe to a resource.
+        """Subscribe to the resource `uri` at its server; return the result.
 
         Raises: as `answer`.
         """
         return await self._parts.requests.subscribe(uri)
 
     async def unsubscribe(self, uri: str) -> bytes:
-        """End a subscription.
+        """End the subscription to the resource `uri`; return the result.
 
         Raises: as `answer`.
         """
@@ -436,9 +436,9 @@ class SessionCalls:
     # Calls of tools
 
     async def call_by_name(self, name: str, request: Request, is_read_only: bool = False) -> Result:
-        """Call the tool that the arguments of `tool_call` or `tool_call_readonly` name.
+        """Call the tool `name`, as a call of `tool_call` or `tool_call_readonly` asks.
 
-        Raises: as `answer`, and BadCallError.
+        Return the tool's result. Raises: as `answer`, and BadCallError.
         """
         by: CallOrigin = "tool_call_readonly" if is_read_only else "tool_call"
         arguments = request.members.get("arguments", msgspec.Raw(b""))

@@ -11,7 +11,7 @@ SAVE_PAUSE = 0.5
 
 
 class HabitStore(Protocol):
-    """Saves and loads what was observed about clients."""
+    """Saves and loads what was observed about clients, such as whether they list tools again."""
 
     @property
     def problem(self) -> str:

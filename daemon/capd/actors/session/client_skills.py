@@ -74,9 +74,9 @@ class ClientSkills:
         return await self._used(skill) if skill is not None else NOTHING
 
     async def use_named(self, message: str) -> Outcome:
-        """Switch on what the skills that a user's message names need.
+        """Use each of the client's skills that a user's message names, as `use` does.
 
-        Return the outcomes of `use` for all of them as one.
+        Return the outcomes as one.
         """
         if not self._is_able:
             return NOTHING
@@ -124,11 +124,10 @@ class ClientSkills:
             done.is_over.set()
 
     async def _bring_tools(self, needs: SkillNeeds, done: SkillTools) -> list[str]:
-        """Switch on the tools that a skill names.
+        """Switch on the tools that a skill names; return the servers in the names of unknown tools.
 
-        Of the names that no known tool has, return the part that names a server. A server that has
-        never run has listed no tools, so its tools are unknown. The caller then tries the server's
-        name as the name of a capability.
+        A server that has never run has listed no tools, so its tools are unknown. The caller then
+        tries the server's name as the name of a capability.
         """
         unknown: list[str] = []
         for name in needs.tools:

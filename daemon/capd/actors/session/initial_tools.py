@@ -92,10 +92,10 @@ class InitialTools:
             self._log.warning("eager_not_held", server=server.spec.name, reason=str(error))
 
     async def lease_inherited(self) -> None:
-        """Lease the servers of the tools that a sub-agent inherits.
+        """Lease the servers of the tools that a session inherits from its parent's session.
 
-        This happens before the session of the conversation can release them. A server is left out
-        if its secrets are missing, or if policy denies it.
+        This happens before the parent's session can release them. A server is left out if its
+        secrets are missing, or if policy denies it.
         """
         for lease in self._state.servers:
             is_denied = self._view.policy.restrict_server(lease.spec.name) is not None

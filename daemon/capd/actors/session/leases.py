@@ -191,10 +191,10 @@ class SessionLeases:
 
     @asynccontextmanager
     async def starting(self, servers: Collection[ServerSpec]) -> AsyncIterator[None]:
-        """Allow starts while the block runs; afterwards release the servers left without a holder.
+        """Let the session lease `servers` while the block runs, to switch capabilities on.
 
-        Several starts may run at the same time. None releases a server that another start of the
-        session needs.
+        After the block, release those that nothing needs. Several such blocks may run at the same
+        time. None releases a server that another one needs.
         """
         identities = [server_identity(each) for each in servers]
         for identity in identities:
@@ -214,7 +214,7 @@ class SessionLeases:
             await self._release_unanswered(server, self._unanswered.pop(server))
 
     async def acquire_all(self, capability: CapabilitySpec) -> Sequence[ServerLease]:
-        """Acquire every server of `capability`, inside a `starting` block.
+        """Lease every server of `capability`, inside a `starting` block.
 
         Raises: as `acquire`.
         """
@@ -226,7 +226,7 @@ class SessionLeases:
         return servers
 
     async def acquire(self, server: ServerSpec) -> supervisor.ServerReady:
-        """Acquire a server within a `starting` block; the supervisor starts it if necessary.
+        """Lease a server inside a `starting` block; the supervisor starts it if necessary.
 
         Raises:
             NotActivatedError: the server could not be started.

@@ -116,15 +116,18 @@ class SessionMemories:
     # Delivery
 
     def deliver_due(self, most_characters: int | None = None) -> str:
-        """Return the due memories as one text, and note them as delivered; empty if none is due."""
+        """Return the memories that the model should get now as one text; note them as delivered.
+
+        The text is empty if there are none.
+        """
         return self._deliver(self._due_now(), most_characters)
 
     def due(self) -> list[PricedMemory]:
-        """Return the memories that are due because of what is on in the session."""
+        """Return the memories that the model should get now, because of what is on."""
         return list(self._due_now())
 
     def of(self, capability: CapabilityId, tools: Sequence[Tool]) -> list[PricedMemory]:
-        """Return the memories that would be due if a capability with these tools were on."""
+        """Return the memories that the model would get if a capability with these tools were on."""
         known = self._known
         found = known.of_capabilities([capability])
         for tool in tools:
@@ -136,7 +139,10 @@ class SessionMemories:
         return self._known.of_tool(tool).note
 
     def deliver_only(self, chosen: Sequence[PricedMemory]) -> str:
-        """Deliver `chosen` as one text, and none of the other due memories in this conversation."""
+        """Deliver `chosen` as one text, and none of the other memories that are due.
+
+        Those are not delivered in this conversation at all.
+        """
         keys = {each.key for each in chosen}
         self._delivery.leave_out([each for each in self._due_now() if each.key not in keys])
         self._due = None
@@ -154,13 +160,13 @@ class SessionMemories:
         return bool(self._due_now() or self._delivery.due(self._of(shown).memories))
 
     def passed(self, shown: ShownTool, result: Result) -> Result:
-        """Return a tool's result with the due memories appended."""
+        """Return a tool's result with the memories appended that the model should get now."""
         if not self.is_due(shown):
             return result
         return self._behind(result, [*self._of(shown).memories, *self._due_now()])
 
     def answered(self, result: Result) -> Result:
-        """Return the result of one of capd's own tools with the due memories appended."""
+        """Return a result of capd's own tool, with the memories that the model should get now."""
         return self._behind(result, self._due_now())
 
     def note(self, grant: Grant, name: WireName) -> str:
@@ -269,7 +275,7 @@ class SessionMemories:
         return _known_as(lease, shown.grant, shown.name)
 
     def _due_now(self) -> list[PricedMemory]:
-        """Return the memories that are due.
+        """Return the memories that the model should get now.
 
         Pinned tools deliver none, because every session has them.
         """

@@ -49,15 +49,18 @@ class OutcomeStore(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why the saved effects cannot be used; empty if they can."""
+        """Why the saved counts of memories cannot be used; empty if they can."""
         ...
 
     async def load(self) -> Outcomes:
-        """Return the saved effects."""
+        """Return the saved counts of each memory: delivered, calls refused, and helped."""
         ...
 
     async def save(self, outcomes: Outcomes, /) -> bool:
-        """Save the effects; return whether that worked."""
+        """Save how often memories were delivered, refused calls, and helped.
+
+        Return whether that worked.
+        """
         ...
 
 
@@ -91,18 +94,21 @@ class MemoryCatalog:
 
     @property
     def problem(self) -> str:
-        """Why effects could not be loaded, or will be lost at a restart; empty if neither."""
+        """Why the counts of memories could not be loaded, or will be lost at a restart.
+
+        Empty if neither.
+        """
         if self._saver.refused:
             return not_saved("what came of memories")
         return self._store.problem if self._store is not None else ""
 
     async def load(self) -> None:
-        """Load the effects that an earlier daemon saved."""
+        """Load how often memories were delivered and helped, as an earlier daemon saved it."""
         if self._store is not None:
             self.outcomes = await self._store.load()
 
     async def run(self, on_refresh: Callable[[], None]) -> None:
-        """Follow changes and save effects until cancelled.
+        """Follow changes of memories, and save their counts, until cancelled.
 
         `on_refresh` is called when sessions may have other memories.
         """
@@ -127,7 +133,7 @@ class MemoryCatalog:
         self._is_stale.set()
 
     def save_soon(self) -> None:
-        """Have the effects of memories (how often each was delivered, and helped) saved soon."""
+        """Have the counts of memories (how often each was delivered, and helped) saved soon."""
         if self._store is not None:
             self._saver.changed("outcomes")
 
@@ -142,7 +148,7 @@ class MemoryCatalog:
             return error.counts
 
     async def described(self, project: str) -> messages.MemoriesDescribed:
-        """Load all memories again; return those of `project` with their effects."""
+        """Load all memories again; return those of `project`, with how often each helped."""
         await self._ask(project)
         await self._ask_for_all()
         await self._count()

@@ -155,7 +155,7 @@ class SessionProfile:
 
     @property
     def namespace(self) -> str:
-        """The name under which the profile's secrets are stored; empty for none."""
+        """The namespace of the profile's secrets, the prefix of their names; empty for none."""
         return self.choice.profile.secrets if self.choice.profile is not None else ""
 
     @property

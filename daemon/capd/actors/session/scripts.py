@@ -137,11 +137,11 @@ class _InnerCaller:
         """Drop the progress of a single call."""
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Ask the session's client."""
+        """Send a server's request on to the session's client; return the answer."""
         return await self._outer.ask(method, params, on_progress)
 
     def tell(self, method: str, params: bytes) -> None:
-        """Pass a notification on."""
+        """Pass a server's notification on to the session's client."""
         self._outer.tell(method, params)
 
 
@@ -399,7 +399,10 @@ class _Round:
     is_over: bool = False
 
     def add(self, scope: trio.CancelScope) -> None:
-        """Add a call's scope, to be cancelled when the round ends, or at once if it has ended."""
+        """Add the cancel scope of a call of this step.
+
+        It is cancelled when the step's calls end, or at once if they have ended.
+        """
         self.scopes.append(scope)
         if self.is_over:
             scope.cancel()

@@ -259,7 +259,7 @@ class ServerRequests:
         )
 
     async def subscribe(self, uri: str) -> bytes:
-        """Subscribe to a resource.
+        """Subscribe to the resource `uri` at its server; return the result.
 
         Raises: as `SessionCalls.answer`.
         """
@@ -274,9 +274,9 @@ class ServerRequests:
         return await self._first_that_has(await self._owners(uri), subscribed)
 
     async def unsubscribe(self, uri: str) -> bytes:
-        """End a subscription at every server that has it.
+        """End the subscription to the resource `uri` at every server that has it.
 
-        Raises: as `SessionCalls.answer`.
+        Return the result. Raises: as `SessionCalls.answer`.
         """
         self._subscribed.discard(uri)
         self._on_use()
@@ -449,7 +449,7 @@ class ServerRequests:
         raise first or UnknownNameError("no server that is on in this session has this resource")
 
     async def _search_owners(self, uri: str) -> Owners:
-        """Return the servers that list `uri`, after loading missing lists.
+        """Return which servers to ask for `uri`, after loading missing lists.
 
         Servers that are not running are started one by one until one of them lists it.
         """

@@ -82,7 +82,7 @@ def session_services(
 ) -> SessionServices:
     """Build the services. A service that is not given is replaced by one that does nothing.
 
-    `rules` and `domains` are used if there are no live settings.
+    `rules` and `domains` are used if `live`, the settings that may change, is not given.
     """
     results = results or ResultStorage(NO_STORE)
     return SessionServices(

@@ -300,7 +300,7 @@ class Session:
             self.connection.tell("notifications/prompts/list_changed", b"")
 
     async def on_memories_changed(self) -> None:
-        """Remove corrections that no longer exist from the descriptions of tools."""
+        """Remove the texts of memories that no longer exist from the descriptions of tools."""
         if self._parts.is_made("memories") and self._parts.memories.drop_notes():
             # Applying the same policy again changes no tool, but renews all descriptions.
             state = self._parts.context.state
@@ -367,7 +367,10 @@ class Session:
     # Descriptions of the session
 
     def reach(self) -> messages.ReachDescribed:
-        """Return the session's policy, the names of its known secrets, and its domain."""
+        """Return the session's policy, the names of the secrets that it has, and its domain.
+
+        A domain, such as `work`, limits which capabilities a session may use.
+        """
         keys = self._parts.context.services.environments.keys(self.place.key)
         return messages.ReachDescribed(self.place.key, rules_of(self.view), keys, self.place.domain)
 

@@ -40,9 +40,9 @@ class FollowedSettings:
             await self._live.load_project(project)
 
     def rules(self, project: str) -> SessionRules:
-        """Return the rules of a session of `project`.
+        """Return the settings that apply to sessions of `project`.
 
-        Sessions whose rules are equal share them: most projects have none of their own.
+        Sessions whose settings are equal share them: most projects have none of their own.
         """
         if self._live is not None and (rules := self._live.rules(project)) != self._rules:
             self._rules = rules

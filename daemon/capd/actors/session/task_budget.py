@@ -71,7 +71,11 @@ class TaskBudget:
     async def plan(
         self, decision: Decision, tools: Sequence[finder.CuratedTool], budget: int
     ) -> TurnPlan:
-        """Return what to switch on and deliver for a message, within `budget` tokens."""
+        """Return what to switch on and deliver for a message, within `budget` tokens.
+
+        `decision` is the routing decision on the message, and `tools` are the tools that fit it
+        best.
+        """
         granted = await self._granted(_meant(decision, self._state))
         known = [each for each in granted if each.is_known]
         memories = self._due([each.id for each in known], known)

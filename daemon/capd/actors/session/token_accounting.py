@@ -79,7 +79,10 @@ class TokenAccounting:
         self._due.set()
 
     async def run(self, sessions: "Callable[[], Iterable[SessionTokenCount]]") -> None:
-        """Count until cancelled; `sessions` returns the accounts of all sessions."""
+        """Count the tokens of sent texts until cancelled.
+
+        `sessions` returns the counts of all sessions.
+        """
         if self._counts is None:
             return
         async with trio.open_nursery() as nursery:

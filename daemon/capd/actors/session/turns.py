@@ -80,7 +80,7 @@ class TurnContext:
     conversation: Conversation | None = None
     """The conversation that the message is part of."""
     text: str = ""
-    """The message."""
+    """The user's message."""
     is_decided: trio.Event = field(default_factory=trio.Event)
     """Set when `decision` is known."""
     is_claimed: trio.Event | None = None

@@ -99,7 +99,7 @@ class SupervisorSettings:
     runners: FarRunners = field(default_factory=FarRunners)
     """What starts servers on the far sides of bridges."""
     far_rules: Callable[[str], BridgeRules] = lambda _: BridgeRules()
-    """Returns the table of a bridge, by its name."""
+    """Returns the user's rules for a bridge, by the bridge's name."""
 
 
 class Starts:

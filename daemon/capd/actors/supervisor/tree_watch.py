@@ -14,7 +14,7 @@ log = structlog.get_logger(actor="supervisor")
 
 
 async def watch_trees(runs: Callable[[], Sequence[ServerRun]], limits: TreeLimits) -> None:
-    """Until cancelled, check all trees regularly, and end each run that is over its limits."""
+    """Until cancelled, check the process trees of all servers, and end those over their limits."""
     looks: TreeLooks[int] = TreeLooks(limits)
     while True:
         await trio.sleep(looks.pause)

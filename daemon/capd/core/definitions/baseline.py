@@ -45,10 +45,10 @@ class TrustedTool(msgspec.Struct, frozen=True):
 
 
 class ToolChange(msgspec.Struct, frozen=True):
-    """A change that a person has not decided on yet, or has rejected."""
+    """A change of a tool's definition that a person has not decided on yet, or has rejected."""
 
     kind: str
-    """`added`, `changed` or `removed`."""
+    """What happened to the tool: `added`, `changed` or `removed`."""
     digest: str = ""
     """The digest of the definition; if the tool was removed, of its newest trusted definition."""
     text: bytes = b""

@@ -33,7 +33,7 @@ class Parts:
     """The values that the index file has for a capability besides those of its `IndexEntry`."""
 
     call: str = ""
-    """The call that switches it on."""
+    """The call that switches the capability on."""
     tools: Sequence[str] = ()
     skills: Sequence[str] = ()
     memories: Sequence[str] = ()
@@ -47,7 +47,7 @@ class Overrides:
     """The values in capability-index.yaml that a person has set for one capability."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """By the names in `OWN_WORDS` and `OWN_ACTIVATION`."""
+    """The values by the names in `OWN_WORDS` and `OWN_ACTIVATION`."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -83,7 +83,7 @@ def file_entry(entry: IndexEntry, parts: Parts) -> Values:
 
 
 def with_digests(values: Values) -> Values:
-    """Return `values` with the digests by which a later change is recognised."""
+    """Return `values` with the digests by which a person's later changes are recognised."""
     written = {key: short_digest(values[key]) for key in OWN_WORDS}
     written |= {key: short_digest(values[ACTIVATION][key]) for key in OWN_ACTIVATION}
     return {DIGEST: short_digest(values), **values, WRITTEN: written}
@@ -167,7 +167,7 @@ def has_edits(old: Mapping[str, Any], usual: frozenset[str] = frozenset()) -> bo
 
 
 def short_digest(value: object) -> str:
-    """Return a digest of a value, whatever mapping or list type it has."""
+    """Return a digest of a value, which is the same for all types of mappings and lists."""
     text = msgspec.json.encode(_plain(value), order="sorted")
     return hashlib.sha256(text).hexdigest()[:_DIGITS]
 

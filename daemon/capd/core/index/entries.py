@@ -77,7 +77,7 @@ def entry_texts(entry: IndexEntry) -> Iterator[str]:
 
 
 def new_texts(entries: Iterable[IndexEntry], before: Iterable[IndexEntry]) -> Iterator[str]:
-    """Yield the texts of those entries that are not the same in `before`."""
+    """Yield the texts of those entries that are new, or differ from the ones in `before`."""
     known = {entry.id: entry for entry in before}
     for entry in entries:
         if known.get(entry.id) != entry:

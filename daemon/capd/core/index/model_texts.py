@@ -36,7 +36,7 @@ class BadAnswerError(CapdError):
 
 
 def question(entries: Sequence[IndexEntry]) -> str:
-    """Return the question about `entries` for the model."""
+    """Return the text that asks a model for better words for the capabilities in `entries`."""
     told = {
         str(entry.id): {"verb": entry.verb, "do": entry.do, "use_when": entry.use_when}
         for entry in entries

@@ -41,7 +41,10 @@ class Suggestions:
 
 
 def call_of(tool: str) -> Call:
-    """Return a `Call` for a client whose model knows the tool `capability` by the name `tool`."""
+    """Return a function that writes the call by which a model switches a capability on.
+
+    `tool` is the name under which the client knows capd's tool `capability`.
+    """
 
     def call(name: str) -> str:
         arguments = {"action": "enable", "name": one_line(name)}

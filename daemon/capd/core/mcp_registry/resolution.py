@@ -485,7 +485,7 @@ class _Asking:
     def variables(
         self, variables: Mapping[str, Input] | None, where: Where, *, is_secret: bool = False
     ) -> dict[str, str]:
-        """Add the variables of a template as inputs; return the name of each variable's slot."""
+        """Add the variables of a template as inputs; return the name of the input for each."""
         found = {}
         for name, given in (variables or {}).items():
             found[name] = self.slot(name, where, given, is_secret=is_secret).name

@@ -81,7 +81,10 @@ def summary(entry: Entry) -> Summary:
 
 
 def updated(copy: Copy, entries: Iterable[Entry]) -> int:
-    """Add, replace or remove `entries` in a copy; return how many did not fit into it."""
+    """Add, replace or remove `entries` in the saved copy of a registry.
+
+    Return how many did not fit into it.
+    """
     left_out = 0
     for entry in entries:
         name = entry.server.name

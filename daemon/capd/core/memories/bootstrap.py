@@ -24,7 +24,7 @@ _HEAD = "Files of this project, to be known from the start:"
 
 @dataclass(frozen=True, slots=True)
 class BootstrapRules:
-    """The user's settings for bootstrap files."""
+    """The user's settings for bootstrap files, which a model gets when a conversation begins."""
 
     is_on: bool = False
     files: tuple[str, ...] = FILES
@@ -33,7 +33,10 @@ class BootstrapRules:
     hook_characters: int = HOOK_CHARACTERS
 
     def wanted(self, today: date) -> list[str]:
-        """Return the paths to look for in the project, each once: the files, then the notes."""
+        """Return the paths of bootstrap files to look for in the project, each once.
+
+        The files come first, then the notes of the last days.
+        """
         days = [today, today - timedelta(days=1)] if self.notes else []
         notes = [self.notes.replace("{date}", day.isoformat()) for day in days]
         return list(dict.fromkeys([*self.files, *notes]))
@@ -41,7 +44,7 @@ class BootstrapRules:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapFile:
-    """One bootstrap file that exists: its path in the project, and its text."""
+    """One of a project's files that a model gets when a conversation begins: its path and text."""
 
     path: str
     text: str
@@ -54,7 +57,7 @@ class BootstrapFile:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """The bootstrap files of one project, as they were read."""
+    """The files of one project that a model gets when a conversation begins, as they were read."""
 
     files: tuple[BootstrapFile, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)

@@ -46,10 +46,10 @@ class MemoryDelivery:
     def deliver(
         self, known: Iterable[PricedMemory], most_characters: int | None = None
     ) -> MemoryText:
-        """Return a text with the due memories of `known` that fit, and note them as delivered.
+        """Return a text with those of `known` that were not delivered yet, and note them.
 
-        Memories that the budget has no room for are left out for good. A memory stays due if only
-        `most_characters` has no room, or if its tokens are not counted yet.
+        Memories that the budget has no room for are left out for good. A memory is only put off if
+        `most_characters` has no room for it, or if its tokens are not counted yet.
         """
         due = {id(each.priced): each for each in self.due(known)}
         found = chosen([each.priced for each in due.values()], self.budget - self.spent)

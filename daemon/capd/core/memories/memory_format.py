@@ -72,7 +72,7 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRead:
-    """The result of reading one file: a memory, or only findings."""
+    """The result of reading one memory file: a memory, or only findings, which name problems."""
 
     path: str
     memory: MemorySpec | None

@@ -26,7 +26,7 @@ class Leftover:
 
     name: str
     used_at: float
-    """Seconds since the epoch."""
+    """When the file was last used, in seconds since the epoch."""
     is_servers: bool = False
     """Whether it is the private folder of a server."""
 

@@ -59,18 +59,18 @@ class Tally:
 
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str]] = Counter()
-        """By server and outcome."""
+        """The number of calls by server and outcome."""
         self.call_seconds: dict[str, Histogram] = {}
-        """By server."""
+        """How long calls took, in seconds, by server."""
         self.call_bytes: Counter[tuple[str, str]] = Counter()
-        """By server and direction: `in` for arguments, `out` for results."""
+        """The bytes of calls by server and direction: `in` for arguments, `out` for results."""
         self.decisions: Counter[tuple[str, str]] = Counter()
-        """By outcome and reason."""
+        """The number of routing decisions by outcome and reason."""
         self.decision_seconds = Histogram(DECISION_BOUNDS)
         self.activations: Counter[str] = Counter()
-        """By action."""
+        """The number of activations by action, such as `on`."""
         self.sessions: Counter[tuple[str, str]] = Counter()
-        """By client and whether they started or ended."""
+        """The number of sessions by client, and by whether they started or ended."""
         self._servers, self._clients = Names(), Names()
         # Outcomes are capd's own words, but several parts write them, so they are bounded too.
         self._words = Names()

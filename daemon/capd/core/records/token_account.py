@@ -197,7 +197,7 @@ class TokenAccount:
         self._open = tuple(still_open)
 
     def figures(self) -> Figures:
-        """Return the figures so far; a figure that is not counted yet is None."""
+        """Return the session's token counts so far; one that is not known yet is None."""
         listed, own = self._list or (None, None)
         return Figures(
             tools=None if self._listed is None else len(self._listed),

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 
 class StoreIndex:
-    """The names and sizes of stored files.
+    """The names and sizes of the files of stored results, least recently used first.
 
     Each method takes constant time, except `make_room`.
     """

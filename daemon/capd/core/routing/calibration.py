@@ -53,7 +53,7 @@ class TuningSet:
 
     @property
     def row_weights(self) -> "Numbers":
-        """The weight of each row; together they are `importance`."""
+        """The weight of each row; the weights add up to `importance`."""
         is_none = self.accepted[:, -1]
         share = NONE_SHARE if is_none.any() and not is_none.all() else float(is_none.all())
         each = np.where(

@@ -45,8 +45,9 @@ class Feedback:
     def on_enabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
         """Return the label for a capability that a person switched on at `at`.
 
-        `project` is a `learning.project_mark`, and `at` is in seconds since the epoch. None if the
-        last message had switched the capability on itself.
+        A label is what routing learns from. `project` is a hash of the project's path
+        (`project_mark`), and `at` is in seconds since the epoch. None if the last message had
+        switched the capability on itself.
         """
         decision = self._decision
         if decision is not None and decision.outcome == "activate" and decision.id == id_:
@@ -54,17 +55,21 @@ class Feedback:
         return _label(at, id_, "enabled", decision, project)
 
     def on_disabled(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label for a capability that a person switched off, with the same arguments.
+        """Return the label for a capability that a person switched off at `at`.
 
-        None unless one of the last messages had switched it on, and no call has used it.
+        A label is what routing learns from. `project` is a hash of the project's path
+        (`project_mark`), and `at` is in seconds since the epoch. None unless one of the last
+        messages had switched the capability on, and no call has used it.
         """
         _, decision = self._brought.pop(id_, (0, None))
         return _label(at, id_, "disabled", decision, project) if decision is not None else None
 
     def on_called(self, id_: CapabilityId, project: str, at: float) -> RoutingLabel | None:
-        """Return the label for a capability whose tool was called successfully.
+        """Return the label for a capability whose tool was called successfully at `at`.
 
-        None unless the last message switched it on or suggested it; only the first call counts.
+        A label is what routing learns from. `project` is a hash of the project's path
+        (`project_mark`), and `at` is in seconds since the epoch. None unless the last message
+        switched the capability on or suggested it; only the first call counts.
         """
         self._brought.pop(id_, None)
         decision = self._decision

@@ -162,7 +162,7 @@ class Eligible:
 
     @cached_property
     def ranked_ids(self) -> frozenset[CapabilityId]:
-        """The ids of all capabilities to rank, `unusable` ones included."""
+        """The ids of all capabilities to rank, also of those that cannot be switched on."""
         return self.ids | frozenset(each.id for each in self.unusable)
 
 
@@ -193,9 +193,9 @@ def eligible(
 ) -> Eligible:
     """Return the capabilities that a message may activate in a session.
 
-    `domain` is the session's domain, and `keys` are the keys that it has values for. Its policy
-    denies the capabilities in `denied` as a whole. `lacking` has, by capability, the programs that
-    are needed and not installed.
+    `domain` is the session's domain, and `keys` are the names of the secrets that it has. Its
+    policy denies the capabilities in `denied` as a whole. `lacking` has, by capability, the
+    programs that are needed and not installed.
     """
     kept: list[CapabilitySpec] = []
     left_out: Counter[str] = Counter()

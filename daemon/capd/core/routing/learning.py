@@ -63,7 +63,7 @@ class Learnt:
     shared: float = 0.0
     capabilities: Mapping[str, float] = field(default_factory=dict)
     projects: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """By the project's mark and the capability."""
+    """The offsets by the hash of the project's path and the capability."""
 
     def offset(self, capability: str, project: str = "") -> float:
         """Return what is added to a capability's logit in a project, from `LOWEST` to `HIGHEST`."""
@@ -72,9 +72,9 @@ class Learnt:
         return min(HIGHEST, max(LOWEST, self.shared + own + here))
 
     def wanted_in(self, project: str) -> frozenset[str]:
-        """Return the capabilities, as `tap/name`, whose offset for this project is positive.
+        """Return the capabilities, as `tap/name`, that routing has learnt to favour in a project.
 
-        Offsets that apply to all projects do not count.
+        What it has learnt in all projects together does not count.
         """
         return frozenset(
             id_ for (where, id_), here in self.projects.items() if where == project and here > 0
@@ -90,9 +90,10 @@ def project_mark(path: str) -> str:
 
 
 def lowest_activated(threshold: float) -> float:
-    """Return the lowest score that the highest offset can raise to `threshold`.
+    """Return the lowest score with which learning can let a message activate a capability.
 
-    The limit on the sum of all scores (`activate_at` of the profile) moves in the same way.
+    `threshold` is the score that is needed without learning. The limit on the sum of all scores
+    (`activate_at` of the profile) moves in the same way.
     """
     return threshold / (threshold + (1 - threshold) * math.exp(HIGHEST))
 

@@ -17,7 +17,7 @@ class CapabilityFacts:
 
     triggers: Sequence[str] = ()
     missing: Sequence[str] = ()
-    """The keys that the capability needs and that have no value."""
+    """The names of the secrets that the capability needs and that have no value."""
     reason: str = ""
     """Why the capability cannot be used; empty if it can."""
 

@@ -143,7 +143,10 @@ def act(sentence: str) -> Act:
 
 
 def sentence_signs(text: str) -> tuple[float, ...]:
-    """Return how strong each of `SENTENCE_SIGNS` is in `text`, from 0 to 1."""
+    """Return how strong each of `SENTENCE_SIGNS` is in a message, from 0 to 1.
+
+    Such a sign says what its sentences do, for example that one of them asks for something.
+    """
     acts = [act(each) for each in sentences(text)]
     first, last = acts[0], acts[-1]
     read = text[:LONGEST_READ].replace("’", "'")

@@ -46,11 +46,11 @@ UNKNOWN = "The call was sent, and capd ended before the answer came: check befor
 
 
 class DamagedRunError(CapdError):
-    """The saved state of a run cannot be used."""
+    """The saved state of a script's run cannot be used."""
 
 
 class IssuedCall(msgspec.Struct, frozen=True, array_like=True):
-    """A call that the interpreter asks for; `arguments` are JSON."""
+    """A tool call that a script's interpreter asks for; `arguments` are JSON."""
 
     id: int
     tool: WireName
@@ -84,7 +84,7 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
 
 
 class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
-    """The saved state of a run while it waits for `calls`.
+    """The saved state of a script's run while it waits for `calls`.
 
     `past` are the calls whose answers the interpreter has got.
     """

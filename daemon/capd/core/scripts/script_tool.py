@@ -29,7 +29,7 @@ DEFINITION = msgspec.json.encode(
 
 
 class BadScriptError(CapdError):
-    """The arguments are invalid; the text says why."""
+    """The arguments of the tool `script_run` are invalid; the text says why."""
 
 
 class ScriptArguments(msgspec.Struct, frozen=True):

@@ -99,7 +99,10 @@ class ToolFunction:
 def tool_function(
     server: str, tool: str, wire_name: WireName, definition: bytes, taken: Iterable[str] = ()
 ) -> ToolFunction:
-    """Return the function of a tool; `taken` are the names of other functions in its module."""
+    """Return the Python function by which scripts call a tool.
+
+    `taken` are the names of other functions in its module.
+    """
     module = identifier(server)
     if module in _TAKEN or keyword.iskeyword(module):
         module += "_"
@@ -116,11 +119,12 @@ def tool_function(
 def tool_functions(
     tools: Iterable[tuple[str, str, WireName, bytes]], called: Collection[tuple[str, str]] = ()
 ) -> list[ToolFunction]:
-    """Return the functions of `tools`, each (server, tool, wire name, definition).
+    """Return the Python functions by which scripts call `tools`.
 
-    A wire name is the name under which clients know a tool. `called` are the (module, function)
-    names in a script. A tool `git_log` of the server `git` has the function `git.log`, and
-    `git.git_log` as well if the script calls that: call cards show the wire name `git__git_log`.
+    Each tool is (server, tool, wire name, definition). A wire name is the name under which clients
+    know a tool. `called` are the (module, function) names in a script. A tool `git_log` of the
+    server `git` has the function `git.log`, and `git.git_log` as well if the script calls that:
+    call cards show the wire name `git__git_log`.
     """
     taken: dict[str, set[str]] = {}
     found: list[ToolFunction] = []

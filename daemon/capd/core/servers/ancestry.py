@@ -47,7 +47,7 @@ class Process:
     identity: str
     """A value, such as the start time, by which no later process with this pid is the same."""
     parent: int
-    """0 if the parent is outside of this pid namespace."""
+    """The parent's pid; 0 if the parent is outside of this pid namespace."""
 
 
 Missing = Literal["gone", "hidden", "no_descriptors"]

@@ -20,7 +20,7 @@ from capd_protos.types import ContainerSpec, ServerSpec
 
 EngineKind = Literal["podman", "docker"]
 ENGINES: tuple[EngineKind, ...] = ("podman", "docker")
-"""In the order of preference: podman needs no daemon that runs as root."""
+"""The known engines, the preferred first: podman needs no daemon that runs as root."""
 
 SECRETS = "/capd-secrets"
 """The path, in the container, of the pipe with the secrets."""

@@ -41,7 +41,7 @@ class InstanceKey:
 
 
 def server_identity(server: ServerSpec) -> ServerIdentity:
-    """Return the identity of `server`, 16 hex digits."""
+    """Return the hash that identifies a server by its definition, as 16 hex digits."""
     parts = (
         server.transport,
         server.command,

@@ -35,7 +35,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class State(Enum):
-    """The states of an instance. The module's docstring shows the order.
+    """The states of an instance between its start and its end.
 
     `DOWN` means that the instance died while sessions have a lease on it.
     """

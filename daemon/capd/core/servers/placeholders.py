@@ -24,7 +24,7 @@ _PLACEHOLDER = lazy_pattern(
 
 
 class MissingValueError(CapdError):
-    """Keys that placeholders name have no value; `keys` are all of these."""
+    """Secrets that a definition's placeholders name have no value; `keys` are their names."""
 
     def __init__(self, keys: list[str]) -> None:
         super().__init__(f"needs {', '.join(keys)}: store it with capd secret set {keys[0]}")

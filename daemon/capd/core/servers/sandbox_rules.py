@@ -31,7 +31,7 @@ class SandboxRule:
 
 @dataclass(frozen=True, slots=True)
 class SandboxRules:
-    """The user's settings for all servers, and for some by name."""
+    """The user's sandbox settings, for all servers and for some by name."""
 
     level: Level = "guard"
     masks: tuple[MaskName, ...] = ()

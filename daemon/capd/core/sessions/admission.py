@@ -139,10 +139,10 @@ def check_read_only(shown: ShownTool, by: CallOrigin, view: SessionView) -> None
 
 
 def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
-    """Return why a call of an inactive tool is refused.
+    """Return why a call of an inactive tool is refused; None if the session never knew `name`.
 
-    Examples: its server was switched off, policy denies the tool, or an overlay (a file in which
-    the user changes definitions) disables it. None if the session never knew `name`.
+    Examples: its server was switched off, policy denies the tool, or an overlay (a folder of the
+    user's changes) disables it.
     """
     known = state.surface.known(name)
     if known is None:
@@ -163,8 +163,8 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
 def _refusal_of_unnamed(name: str, state: SessionState) -> CallFailedError | None:
     """Return why a tool of a leased server never got a name for clients.
 
-    Policy denies it, or an overlay (a file in which the user changes definitions) disables it. None
-    if no such tool would have had the name `name`.
+    Policy denies it, or an overlay (a folder of the user's changes) disables it. None if no such
+    tool would have had the name `name`.
     """
     for lease in state.servers:
         server = lease.spec.name

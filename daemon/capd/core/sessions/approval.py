@@ -102,7 +102,7 @@ class AskRule:
 
 @dataclass(frozen=True, slots=True)
 class ToolKey:
-    """One tool of one server definition."""
+    """A tool, by the identity of its server and its name there."""
 
     server: ServerIdentity
     tool: ToolName
@@ -134,7 +134,7 @@ class Question:
     name: WireName
     """The tool's name in the session."""
     arguments: str
-    """In the form that a person is shown."""
+    """The arguments of the call, in the form that a person is shown."""
     hint: Hint
     rule: AskRule
     is_far: bool = False

@@ -54,9 +54,9 @@ class SkillNeeds(msgspec.Struct, frozen=True):
     """The tools and capabilities that the frontmatter of a client's skill names."""
 
     capabilities: tuple[str, ...] = ()
-    """`name` or `tap/name`, in the skill's order."""
+    """The capabilities, as `name` or `tap/name`, in the skill's order."""
     tools: tuple[str, ...] = ()
-    """Wire names: `git__git_log`."""
+    """The tools, by the names under which clients know them: `git__git_log`."""
     error: str = ""
     """Why the frontmatter cannot be read; empty if it can."""
 

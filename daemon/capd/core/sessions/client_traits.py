@@ -79,7 +79,7 @@ UNKNOWN = ClientTraits()
 
 
 def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[str, ClientTraits]:
-    """Return the key and the traits of the first entry that matches any of `names`.
+    """Return the key and the traits of the first entry of `table` that matches any of `names`.
 
     A client without an entry has the key `""` and the default traits.
     """

@@ -15,9 +15,9 @@ class Domains:
     """The domains, such as `work`, that the configuration sets for folders and for clients."""
 
     clients: Mapping[str, str] = field(default_factory=dict)
-    """By the name that a client gives."""
+    """The domain of each client, by the name that the client gives."""
     projects: Mapping[str, str] = field(default_factory=dict)
-    """By the absolute path of a folder; it applies to all folders inside."""
+    """The domain of each folder and all folders inside, by the folder's absolute path."""
 
     def of(self, client: str, project: str) -> str:
         """Return the domain of a session, such as `work`; empty if it has none.

@@ -25,9 +25,9 @@ class GitCheckout:
     """The branch and the remotes of a checkout."""
 
     branch: str = ""
-    """Empty if no branch is checked out."""
+    """The branch that is checked out; empty if none is."""
     remotes: tuple[str, ...] = ()
-    """Each as `host/path`, without its scheme: `github.com/acme/boats`."""
+    """The remotes, each as `host/path` without its scheme: `github.com/acme/boats`."""
 
 
 NO_CHECKOUT = GitCheckout()

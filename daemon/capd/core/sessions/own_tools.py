@@ -93,12 +93,12 @@ def echo(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ListedCapability:
-    """A capability in the answers to `list` and `discover`."""
+    """A capability in the answers of capd's tool `capability` to `list` and `discover`."""
 
     id: CapabilityId
     triggers: Sequence[str]
     missing: Sequence[str]
-    """The keys that it needs and that have no value."""
+    """The names of the secrets that it needs and that have no value."""
     is_active: bool
     score: float | None = None
 

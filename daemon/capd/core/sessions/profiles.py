@@ -31,7 +31,7 @@ class Profile:
 
     name: str
     folders: tuple[str, ...] = ()
-    """Absolute paths; subfolders are included."""
+    """Absolute paths of project folders; folders inside are included."""
     remotes: tuple[str, ...] = ()
     """Globs of remotes of the git checkout, as `host/path`."""
     branches: tuple[str, ...] = ()

@@ -16,9 +16,9 @@ class RoutingSwitch:
 
     is_on: bool = True
     clients: Mapping[str, bool] = field(default_factory=dict)
-    """By the name that a client gives."""
+    """The setting for each client, by the name that the client gives."""
     projects: Mapping[str, bool] = field(default_factory=dict)
-    """By the absolute path of a folder; it applies to all folders inside."""
+    """The setting for each folder and all folders inside, by the folder's absolute path."""
 
     def of(self, names: Iterable[str], project: str) -> bool:
         """Return whether messages of a client are routed in `project`.

@@ -97,7 +97,7 @@ def _laid_out(hits: Sequence[ShownHit], detail: str) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """The answer to one question of a search, before it is written as text."""
+    """The answer to one question of a call of `tool_search`, before it is written as text."""
 
     question: str
     reply: Reply

@@ -89,7 +89,7 @@ class SessionRecord(msgspec.Struct, frozen=True):
     key: SessionKey
     resume_digest: str
     saved_at: float
-    """Seconds since the epoch."""
+    """When the record was saved, in seconds since the epoch."""
     activations: list[SavedActivation]
     servers: list[SavedServer]
     surface: list[SavedGrant]

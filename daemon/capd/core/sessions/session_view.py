@@ -308,7 +308,7 @@ class SessionView:
 
     @property
     def bootstrap(self) -> BootstrapRules:
-        """The rules for bootstrap files in this session."""
+        """The settings for the project's files that a model gets when a conversation begins."""
         is_on = self.rules.bootstrapped.of(self._names, self._project) and not self.is_bare
         return replace(self.rules.bootstrap, is_on=is_on)
 

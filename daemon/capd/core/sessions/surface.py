@@ -74,7 +74,7 @@ class ShownTool:
 
     @property
     def definition(self) -> bytes:
-        """The entry with its output schema."""
+        """The tool's entry in `tools/list`, with its output schema."""
         return self.whole or self.json
 
 

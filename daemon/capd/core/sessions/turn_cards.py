@@ -44,11 +44,11 @@ class FittingCards:
 
 @dataclass(frozen=True, slots=True)
 class RemainingTools:
-    """The tools of a capability that have no card in the conversation yet."""
+    """The tools of a capability for which the conversation has no call card yet."""
 
     capability: CapabilityName
     names: frozenset[WireName]
-    """Those for which this turn has a card."""
+    """The tools for which this turn has a call card."""
     beyond: int
     """How many more there are, without a card in this turn."""
     finder: str

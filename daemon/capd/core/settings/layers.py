@@ -29,7 +29,7 @@ _LONGEST_KEY = 100
 
 
 class UnusableError(Exception):
-    """A layer cannot be used; the text says where and why."""
+    """A source of settings (a file or a variable) cannot be used; the text says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The settings that apply, and the layer that each comes from."""
+    """The settings that apply, and the source (a file or a variable) that each comes from."""
 
     tables: dict[str, Any] = field(default_factory=dict)
     origins: dict[Path, str] = field(default_factory=dict)

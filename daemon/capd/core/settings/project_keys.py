@@ -124,7 +124,7 @@ def permitted(tables: Tables, text: str) -> Permitted:
 
 
 def check_bounds(tables: Tables, text: str) -> None:
-    """Raise `UnusableError` if a valid file has too many or too long values.
+    """Raise `UnusableError` if a project's settings have too many or too long values.
 
     Rules are not cut off: the rest of a policy may permit more than its author meant.
     """

@@ -33,7 +33,7 @@ class KeyLines:
         self._first: dict[Steps, int] = {}
         """The first line that sets each key or begins each table."""
         self._last: dict[Steps, int] = {}
-        """The last line of each."""
+        """The last line that sets each key or begins each table."""
         for number, found in _keys(text):
             self._first.setdefault(found, number)
             self._last[found] = number

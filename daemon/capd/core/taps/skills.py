@@ -43,7 +43,7 @@ class SkillFile:
 
 @dataclass(frozen=True, slots=True)
 class SkillRead:
-    """The result of reading one file: a skill, or only findings."""
+    """The result of reading one SKILL.md: a skill, or only findings, which name problems."""
 
     folder: str
     path: str
@@ -174,7 +174,7 @@ def _taken_apart(content: bytes) -> Frontmatter:
 
 
 def _capabilities(field: Field | None, wrong: Callable[[str, int], None]) -> dict[str, int]:
-    """Return the names that a skill declares, each with its line."""
+    """Return the names of the capabilities that a skill declares, each with its line."""
     if field is None:
         return {}
     if field.is_odd:

@@ -47,7 +47,7 @@ _REPAIR = "`capd tap build` writes it anew"
 
 
 class TapVectorsError(CapdError):
-    """The file cannot be used; the text says why."""
+    """A tap's file `vectors.bin` cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Fault:
 
 
 def is_certain(fault: Fault) -> bool:
-    """Tell whether no server would accept arguments that a JSON Schema finds this fault in."""
+    """Tell whether every server would refuse arguments with this fault."""
     match fault.keyword:
         case "type":
             return not _may_be_read_as(fault.value, set(fault.expected or ()))

@@ -28,7 +28,10 @@ _CLASSES: dict[str, Callable[[Any], bool]] = {
 
 
 def surely_fits(schema: Any, value: Any) -> bool:
-    """Tell whether `value` certainly fits `schema`; both are decoded JSON."""
+    """Tell whether `value` certainly fits `schema`; both are decoded JSON.
+
+    If the result is False, the value may still fit.
+    """
     return _Comparing().fits(schema, value)
 
 

@@ -16,7 +16,7 @@ _DEEPEST = 40
 
 
 def short_schema(schema: object) -> object:
-    """Return a tool's decoded input schema without redundant members."""
+    """Return a tool's decoded input schema without redundant members, such as titles."""
     if not isinstance(schema, dict):
         return schema
     left = {key: value for key, value in schema.items() if key not in {"title", "$schema"}}
