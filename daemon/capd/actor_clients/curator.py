@@ -111,7 +111,7 @@ class CuratorClient(ActorClient):
     async def call_tool(
         self, request: messages.CallTool, *, timeout: float
     ) -> messages.ToolCalled | messages.CuratorRefused:
-        """Call a tool for a session, as its client would."""
+        """Call a tool for a session, as its client would; return how the call ended."""
         return await self._ask(request, _TOOL_CALLED, timeout)
 
     async def tools(
@@ -165,7 +165,7 @@ class CuratorClient(ActorClient):
     async def use_profile(
         self, session: SessionKey, name: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.CapabilityAnswered | messages.CuratorRefused:
-        """Give a session a profile by name."""
+        """Give a session the profile called `name`; return the outcome."""
         return await self._ask(messages.UseProfile(session, name), _CAPABILITY_ANSWERED, timeout)
 
     async def approvals(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ApprovalsListed:

@@ -37,7 +37,7 @@ class FinderClient(ActorClient):
     async def find_skills(
         self, query: str, max_results: int = 3, *, timeout: float = ANSWER_TIMEOUT
     ) -> list[messages.SkillHit]:
-        """Rank skills for a query."""
+        """Return at most `max_results` skills for a query, best first."""
         reply = await self._ask(messages.FindSkills(query, max_results), _SKILLS_FOUND, timeout)
         return reply.hits
 

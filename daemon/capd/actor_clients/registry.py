@@ -58,13 +58,13 @@ class RegistryClient(ActorClient):
     async def route(
         self, request: messages.RouteMessage, *, timeout: float = ANSWER_TIMEOUT
     ) -> Decision:
-        """Decide which capability a user's message asks for."""
+        """Return the decision on which capability a user's message asks for."""
         return (await self._ask(request, _MESSAGE_ROUTED, timeout)).decision
 
     async def resolve(
         self, name: str, project: str = "", *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.CapabilityResolved | messages.CapabilityUnknown:
-        """Find the capability `name` or `tap/name`."""
+        """Return the capability called `name` or `tap/name`, or why there is none."""
         return await self._ask(
             messages.ResolveCapability(name, project), _CAPABILITY_RESOLVED, timeout
         )
@@ -100,7 +100,7 @@ class RegistryClient(ActorClient):
         return reply.lists
 
     async def reload(self, *, timeout: float) -> messages.RegistryDescribed:
-        """Read the list of taps and all taps again."""
+        """Read the list of taps and all taps again; return what is loaded."""
         return await self._ask(messages.ReloadCatalog(), _REGISTRY_DESCRIBED, timeout)
 
     async def describe(
@@ -136,7 +136,7 @@ class RegistryClient(ActorClient):
     async def revoke_trust(
         self, project: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.TrustedListed:
-        """Withdraw all trust in a project."""
+        """Withdraw all trust in a project; return what is still trusted."""
         return await self._ask(messages.RevokeTrust(project), _TRUSTED_LISTED, timeout)
 
     async def trusted(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.TrustedListed:

@@ -16,7 +16,7 @@ class SettingsClient(ActorClient):
     actor = SETTINGS
 
     async def reload(self, *, timeout: float) -> messages.SettingsDescribed:
-        """Read the settings files again."""
+        """Read the settings files again; return the problems in them."""
         return await self._ask(messages.ReloadSettings(), _SETTINGS_DESCRIBED, timeout)
 
     async def describe(

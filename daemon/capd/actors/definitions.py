@@ -88,7 +88,7 @@ class Definitions:
         self._was_read = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled."""
+        """Answer requests until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(contained, log=log), "definitions", self._read_all)
             nursery.start_soon(partial(kept_running, log=log), "saves", self._saver.run)

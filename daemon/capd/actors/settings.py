@@ -49,7 +49,7 @@ class SettingsWatcher:
         self._reported: list[str] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled."""
+        """Answer requests, and follow changed files, until cancelled."""
         async with trio.open_nursery() as nursery:
             if self._is_watching:
                 nursery.start_soon(self._follow)

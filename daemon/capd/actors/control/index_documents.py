@@ -33,7 +33,7 @@ def status(described: messages.IndexDescribed | None) -> Document | None:
 
 
 def written(reply: messages.IndexWritten) -> Document:
-    """Return the result of writing the index file."""
+    """Return the document about a write of the file capability-index.yaml."""
     return {
         "path": reply.path,
         "capabilities": reply.capabilities,

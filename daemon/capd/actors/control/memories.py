@@ -157,7 +157,11 @@ class MemoryMethods:
         return await self._actors.curator.memories(project, timeout=COUNT_TIMEOUT)
 
     async def _lessons(self) -> list[curator.LessonEntry]:
-        """Return the lessons that are not memories yet."""
+        """Return the lessons that are not memories yet.
+
+        A lesson is what changed between a call that failed and the next call of the tool that
+        worked.
+        """
         described = await self._described()
         known = {(each.memory.tool, each.memory.arguments) for each in described.memories}
         known |= {(each.memory.tool, each.memory.content.encode()) for each in described.memories}

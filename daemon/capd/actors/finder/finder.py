@@ -189,7 +189,7 @@ class ToolFinder:
         """Set at the first session or search: a daemon that nobody uses has nothing to search."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled."""
+        """Answer requests until cancelled."""
         self._changed.set()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery

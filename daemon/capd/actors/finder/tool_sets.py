@@ -104,7 +104,7 @@ class ToolSet:
     ) -> dict[WireName, Restriction]:
         """Return every tool that a session may not use, with the reason.
 
-        `keys` are the names of the secrets that the session has.
+        `keys` are the names of the secrets that the session has; None to ignore missing secrets.
         """
         return self.known.restrictions(policy, None if keys is None else frozenset(keys), domain)
 

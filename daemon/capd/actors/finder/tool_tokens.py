@@ -17,7 +17,7 @@ log = structlog.get_logger(actor="finder")
 
 
 class Counts(Protocol):
-    """A counter of tokens (`adapters/tokens/counted_texts`)."""
+    """Counts the tokens of texts (`adapters/tokens/counted_texts`)."""
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
         """Return the token count of each text.

@@ -48,7 +48,7 @@ log = structlog.get_logger(actor="finder")
 
 
 class NoVectorsError(CapdError):
-    """The model is not available."""
+    """Vectors cannot be computed, because the model is not available."""
 
 
 class ToolVectors:

@@ -126,7 +126,7 @@ class CatalogFiles:
         return [Tap(OWN, folder, "", (), {}, tap_findings=findings, memory_reads=reads)]
 
     async def follow(self) -> None:
-        """Load again whenever a file changes, until cancelled."""
+        """Load all taps again whenever one of their files changes, until cancelled."""
         while True:
             try:
                 await self._follow_once()

@@ -55,12 +55,12 @@ class Learning:
         self._saver = Saver(self._save, pause=SAVE_PAUSE)
 
     async def load(self) -> None:
-        """Load what an earlier daemon learnt."""
+        """Load the labels that an earlier daemon saved, and compute what they teach."""
         if self._store is not None:
             self._history = History(await self._store.load())
 
     async def run(self) -> None:
-        """Save changes until cancelled, and once more at the end."""
+        """Save changes of the labels until cancelled, and once more at the end."""
         await self._saver.run()
 
     async def follow(self) -> None:

@@ -42,7 +42,7 @@ class Programs:
         self._is_wanted.set()
 
     async def follow(self) -> None:
-        """Search whenever a search was requested, until cancelled."""
+        """Search for missing programs whenever that was requested, until cancelled."""
         while (has_program := self._has_program) is not None:
             await self._is_wanted.wait()
             self._is_wanted = trio.Event()

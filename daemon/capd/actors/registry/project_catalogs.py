@@ -169,7 +169,7 @@ class ProjectCatalogs:
         return {name: known.read.error for name, known in self._known.items() if known.read.error}
 
     def read(self, project: str) -> ProjectRead:
-        """Return the last state that was read of a known project."""
+        """Return what was last read of a known project's files."""
         return self._known[project].read if project in self._known else ProjectRead(project)
 
     # What changes

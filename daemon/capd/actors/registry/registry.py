@@ -160,7 +160,7 @@ class Registry:
         self._partly: deque[messages.PartlyDecided] = deque(maxlen=DECISIONS_KEPT)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled."""
+        """Answer requests until cancelled."""
         if self._tool_triggers is not None:
             await self._tool_triggers.load()
         await self._files.load()

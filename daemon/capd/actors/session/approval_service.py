@@ -69,12 +69,12 @@ class ApprovalService:
         return self._store.problem if self._store is not None else ""
 
     async def load(self) -> None:
-        """Load what an earlier daemon saved."""
+        """Load the permanent approvals that an earlier daemon saved."""
         if self._store is not None:
             self.approvals = Approvals(await self._store.load())
 
     async def run(self) -> None:
-        """Save changes until cancelled, and once more at the end."""
+        """Save changed approvals until cancelled, and once more at the end."""
         await self._saver.run()
 
     async def _save(self, _: str) -> bool:

@@ -121,7 +121,7 @@ class ToolRoute:
         return await self._calls.shorten(self._call, result)
 
     async def release(self) -> None:
-        """Release the server's lease."""
+        """Release the session's lease on the server of this call."""
         await self._calls.leases.release(self._listed.lease)
 
 
@@ -286,7 +286,7 @@ class SessionCalls:
         return await self._parts.requests.watch_task(task)
 
     def unwatch_task(self, task: str) -> None:
-        """Stop listening for a task."""
+        """Stop listening for changes of an MCP task."""
         self._parts.requests.unwatch_task(task)
 
     async def renew_subscriptions(self) -> None:

@@ -19,7 +19,7 @@ class HabitStore(Protocol):
         ...
 
     async def load(self) -> Sequence[Habit]:
-        """Return the saved observations."""
+        """Return what was observed about clients, as it was saved."""
         ...
 
     async def save(self, habits: Sequence[Habit], /) -> bool:
@@ -46,12 +46,12 @@ class HabitSaver:
         return self._store.problem if self._store is not None else ""
 
     async def load(self) -> None:
-        """Load the observations of an earlier daemon."""
+        """Load what an earlier daemon observed about clients."""
         if self._store is not None:
             self.habits.restore(await self._store.load())
 
     async def run(self) -> None:
-        """Save changes until cancelled, and once more at the end."""
+        """Save new observations about clients until cancelled, and once more at the end."""
         await self._saver.run()
 
     def _noted(self) -> None:

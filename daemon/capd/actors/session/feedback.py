@@ -27,7 +27,7 @@ class SessionFeedback:
         self._project = project_mark(context.place.project)
 
     def on_decided(self, decision: Decision) -> None:
-        """Note the decision for a message."""
+        """Note the routing decision on a message of the session."""
         self._feedback.on_decided(decision)
 
     def on_enabled(self, id_: CapabilityId) -> None:

@@ -595,7 +595,7 @@ class _ServeAgain:
     upstream: Upstream
 
     def __call__(self) -> None:
-        """Serve the connection again."""
+        """Serve the session's connection again."""
         self.serve(self.opened, self.claim, self.upstream)
 
 

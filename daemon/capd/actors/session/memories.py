@@ -153,7 +153,7 @@ class SessionMemories:
         return await self._catalog.counted(texts)
 
     def is_due(self, shown: ShownTool) -> bool:
-        """Tell whether a tool's result would carry memories."""
+        """Tell whether memories would be added to the result of this tool."""
         known = self._known
         if not known.all:
             return False

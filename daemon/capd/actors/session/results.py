@@ -47,7 +47,7 @@ _CONTINUATION = range(0x80, 0xC0)
 
 
 class NoResultStore:
-    """Stands in for the store if results are never shortened."""
+    """Stands in for the store of long results if results are never shortened."""
 
     async def sweep(self) -> None:
         """Do nothing."""

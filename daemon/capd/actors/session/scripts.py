@@ -113,7 +113,7 @@ class _InnerCaller:
 
     @property
     def session(self) -> SessionKey:
-        """The session of the call."""
+        """The session whose script makes the call."""
         return self._outer.session
 
     @property
@@ -443,7 +443,7 @@ class _Script:
         self._news = trio.Event()
 
     async def run(self, first: Start | Waiting) -> Result:
-        """Run the script; return what the model gets."""
+        """Run the script until it ends; return its result for the model."""
         try:
             result = await self._session.finish(self, await self._run_to_end(first))
         except trio.Cancelled:
@@ -455,7 +455,7 @@ class _Script:
         return result
 
     async def _remove_journal(self) -> None:
-        """Remove the journal, because the script has ended."""
+        """Remove the saved state of the run, because the script has ended."""
         if self._journal is not None and self.calls.has_sent:
             with trio.CancelScope(shield=True), trio.move_on_after(REMOVAL):
                 await self._journal.remove()

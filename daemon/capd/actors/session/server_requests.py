@@ -235,7 +235,7 @@ class ServerRequests:
         return joined(members)
 
     def unwatch_task(self, task: str) -> None:
-        """Stop listening for a task."""
+        """Stop listening for changes of an MCP task."""
         self._leases.watched.discard(task)
         for lease in self._state.servers:
             instance = self._leases.running(lease.identity)

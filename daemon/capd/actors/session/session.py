@@ -359,7 +359,7 @@ class Session:
         return Outcome(f"{self.place.key}: profile {choice.name or 'none'} ({choice.why})")
 
     def switch_routing(self, *, is_on: bool) -> Outcome:
-        """Switch automatic activation by messages on or off."""
+        """Set whether the session's messages may switch capabilities on; return the outcome."""
         self.view.own_routing = is_on
         self._parts.context.on_change()
         return Outcome(switched(is_on=is_on))

@@ -136,7 +136,10 @@ class Skills:
         return [done.get(name, late[name]) for name in names]
 
     def _fills(self, own: set[CapabilityId]) -> bool:
-        """Tell whether `own` fill the active set, so that one more capability would evict one."""
+        """Tell whether the capabilities `own` fill the active set.
+
+        One more capability would then evict one of them.
+        """
         taken = [a for a in self._state.active.activations if a.takes_slot and a.id in own]
         return len(taken) >= self._state.active.cap
 

@@ -36,7 +36,7 @@ class SessionStore(Protocol):
         ...
 
     async def sweep(self) -> None:
-        """Remove records that are older than the retention time."""
+        """Remove saved records of sessions that are older than the retention time."""
         ...
 
 

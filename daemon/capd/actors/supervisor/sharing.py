@@ -53,7 +53,7 @@ class Sharing:
             self._generations.restore(await self._file.load())
 
     async def run(self) -> None:
-        """Save changes until cancelled."""
+        """Save which MCP generation each server speaks, after changes, until cancelled."""
         await self._saver.run()
 
     def chosen(

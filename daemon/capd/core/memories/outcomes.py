@@ -24,7 +24,7 @@ class MemoryOutcome(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True)
 class Outcomes:
-    """The counts of all memories, by `tap/name`."""
+    """How often each memory was delivered, refused a call, and helped, by `tap/name`."""
 
     by_name: dict[str, MemoryOutcome] = field(default_factory=dict)
 
@@ -36,7 +36,7 @@ class Outcomes:
     def add(
         self, memory: MemorySpec, *, delivered: int = 0, refused: int = 0, worked: int = 0
     ) -> None:
-        """Add to the counts of a memory."""
+        """Add to the counts of a memory: delivered, refused a call, helped."""
         name = _name(memory)
         old = self.by_name.pop(name, MemoryOutcome())
         self.by_name[name] = MemoryOutcome(

@@ -14,7 +14,7 @@ _GLOB = frozenset("*?[")
 
 
 class Subjects:
-    """The names of all installed capabilities and servers."""
+    """The names of all installed capabilities and servers, which memories can be about."""
 
     def __init__(self, capabilities: Iterable[CapabilityId], servers: Iterable[ServerName]) -> None:
         ids = list(capabilities)

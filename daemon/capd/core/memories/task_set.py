@@ -47,7 +47,7 @@ class TaskSet:
 
     @cached_property
     def worth(self) -> float:
-        """The worth of the chosen parts together."""
+        """The worth of the chosen parts together: how much use is expected of them."""
         return sum(each.worth for each in self.chosen)
 
 

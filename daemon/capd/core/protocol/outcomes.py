@@ -13,7 +13,7 @@ from capd_protos.types import FailedOutcome
 
 
 class CallFailedError(CapdError):
-    """A call that ended without a result of its server."""
+    """A call ended without a result of its server."""
 
     outcome: FailedOutcome = "refused"
     code = 4003
@@ -22,7 +22,7 @@ class CallFailedError(CapdError):
 
 
 class NotSentError(CallFailedError):
-    """No byte reached a server: safe to repeat."""
+    """A call of which no byte reached a server, so that it is safe to repeat."""
 
     outcome: FailedOutcome = "not_sent"
     code = 4001
@@ -30,14 +30,14 @@ class NotSentError(CallFailedError):
 
 
 class OutcomeUnknownError(CallFailedError):
-    """The server may have run the call: check before repeating it."""
+    """A call that the server may have run: check before repeating it."""
 
     outcome: FailedOutcome = "outcome_unknown"
     code = 4002
 
 
 class RefusedError(CallFailedError):
-    """capd did not send the call."""
+    """A call that capd decided not to send."""
 
 
 def internal_failure(error: BaseException, *, was_sent: bool) -> CallFailedError:

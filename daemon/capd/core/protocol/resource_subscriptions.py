@@ -37,5 +37,5 @@ class ResourceSubscriptions:
 
     @property
     def servers(self) -> set[ServerIdentity]:
-        """Every server with a subscription."""
+        """Every server with a resource that the session has subscribed to."""
         return set(self._servers.values())

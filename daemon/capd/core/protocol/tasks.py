@@ -67,7 +67,7 @@ def without_tasks(client: ClientFacts) -> ClientFacts:
 
 
 def has_tasks(client: ClientFacts) -> bool:
-    """Tell whether a client has declared the extension."""
+    """Tell whether a client has declared the MCP extension for tasks."""
     capabilities = members_or_none(client.capabilities)
     return EXTENSION in members_or_none(bytes(capabilities.get(_EXTENSIONS, b"")))
 

@@ -32,7 +32,7 @@ class Histogram:
         self.counts = [0] * (len(self.bounds) + 1)
 
     def add(self, value: float) -> None:
-        """Count a value."""
+        """Count a value, for example the seconds that a call took."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 

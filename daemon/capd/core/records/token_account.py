@@ -40,7 +40,7 @@ class TextCount:
 
 @dataclass(frozen=True, slots=True)
 class ListChange:
-    """One replacement of a tool list by another."""
+    """One replacement of a tool list by another, and the tokens that it cost."""
 
     at: float
     added: int
@@ -165,7 +165,7 @@ class TokenAccount:
 
     @property
     def is_counting(self) -> bool:
-        """Whether something that was sent is still to be counted."""
+        """Whether the tokens of some sent text are still to be counted."""
         is_list_open = self._listed is not None and self._list is None
         return is_list_open or self._instructions is None or bool(self._open)
 

@@ -16,7 +16,7 @@ _NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
 
 
 class ContainerCheck:
-    """Checks an object or list that is given piece by piece."""
+    """Checks that bytes, given piece by piece, are exactly one JSON object or list."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")()

@@ -35,7 +35,7 @@ _SPACE = b" \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """A place in a value at which something was left out."""
+    """A place in a cut JSON value at which something was left out."""
 
     path: Path
     what: str
@@ -48,7 +48,7 @@ class Omission:
 
 @dataclass(slots=True)
 class KeptPlaces:
-    """Places in a value that must not be cut, each by its path."""
+    """Places in a JSON value that must not be cut, each by its path."""
 
     whole: set[Path] = field(default_factory=set)
     full: set[Path] = field(default_factory=set)
@@ -65,7 +65,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class CutJson:
-    """A cut value as JSON, and what was left out of it."""
+    """A JSON value that was cut, and what was left out of it."""
 
     data: bytes
     omissions: Sequence[Omission]
@@ -114,7 +114,7 @@ def _emptied(data: bytes, room: int) -> CutJson | None:
 
 
 class _Cutting:
-    """One attempt to cut a value."""
+    """One attempt to cut a JSON value to a number of characters."""
 
     def __init__(self, kept: KeptPlaces, split: Split) -> None:
         self.omissions: list[Omission] = []

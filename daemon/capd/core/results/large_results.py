@@ -18,7 +18,7 @@ class Spooled(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LargeResult:
-    """One JSON object or list, passed on without being parsed."""
+    """One JSON object or list in a temporary file, passed on without being parsed."""
 
     spooled: Spooled
     start: int

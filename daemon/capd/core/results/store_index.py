@@ -18,7 +18,7 @@ class StoreIndex:
         return name in self._sizes
 
     def names(self) -> list[str]:
-        """Return the names, least recently used first."""
+        """Return the names of the stored files, least recently used first."""
         return list(self._sizes)
 
     def add(self, name: str, size_bytes: int) -> None:
@@ -28,7 +28,7 @@ class StoreIndex:
         self.total_bytes += size_bytes
 
     def use(self, name: str) -> None:
-        """Note that a file was read."""
+        """Note that a stored file was read, so that it is kept longer."""
         if name in self._sizes:
             self._sizes.move_to_end(name)
 

@@ -68,7 +68,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """The first record of a saved run: the script, and the session and request that it is from."""
+    """The first record of a script's saved run: script, session and request."""
 
     session: str
     request: str
@@ -112,13 +112,13 @@ class PastCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent"):
-    """The record in a saved run that a call's first byte is about to be written."""
+    """The record in a script's saved run that a call's first byte is about to be written."""
 
     id: int
 
 
 class Answered(msgspec.Struct, frozen=True, tag="answered"):
-    """The record in a saved run that a call has its answer."""
+    """The record in a script's saved run that a call has its answer."""
 
     id: int
     answer: Answer
@@ -157,7 +157,7 @@ class ScriptRun:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a call is in progress, or still has to begin."""
+        """Whether a tool call of the script is in progress, or still has to begin."""
         return any(each.answer is None for each in self._open.values())
 
     def issue_new(self, calls: Iterable[IssuedCall]) -> None:
@@ -168,7 +168,7 @@ class ScriptRun:
         self.issue(call for call in calls if call.id not in self._open)
 
     def issue(self, calls: Iterable[IssuedCall]) -> None:
-        """Add the calls that the interpreter asks for."""
+        """Add the tool calls that the script's interpreter asks for."""
         for call in calls:
             if call.id in self._open:
                 raise ValueError(f"call {call.id} is issued twice")
@@ -200,7 +200,7 @@ class ScriptRun:
         return self._open[id_].status == "sent"
 
     def answered(self, id_: int, answer: Answer) -> None:
-        """Note a call's answer."""
+        """Store the answer to a tool call of the script."""
         call = self._open[id_]
         if call.status not in {"begun", "sent"}:
             raise ValueError(f"call {id_} has no answer to get")
@@ -234,7 +234,7 @@ class ScriptRun:
         return frozenset(self._open)
 
     def table(self) -> list[PastCall]:
-        """Return all calls in the order of issue, also those without an answer."""
+        """Return all tool calls of the script in the order of issue, also unanswered ones."""
         rest = [
             _past(each.issued, each.answer or _no_answer(each.status))
             for each in self._open.values()

@@ -29,7 +29,7 @@ class Addresses:
     """The URLs of one server, by index in its definition, and the failures of each."""
 
     def __init__(self, count: int) -> None:
-        """Take the number of addresses, at least one."""
+        """Create it for a server with `count` URLs, at least one."""
         if count < 1:
             raise ValueError("a server has at least one address")
         self._failures = [0] * count

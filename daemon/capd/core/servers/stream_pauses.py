@@ -15,7 +15,7 @@ LONGEST = 1.0
 
 
 class StreamPauses:
-    """The pauses of one request's stream."""
+    """How long to wait before the stream of one request is continued."""
 
     def __init__(self) -> None:
         self._least = 0.0

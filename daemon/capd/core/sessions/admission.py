@@ -36,7 +36,7 @@ CallOrigin = Literal["client", "tool_call", "tool_call_readonly", "script"]
 
 @dataclass(frozen=True, slots=True)
 class ActiveTool:
-    """An active tool of a server, with the lease on the server that its call uses."""
+    """The result of admitting a call: a server's active tool, with the lease that it uses."""
 
     shown: ShownTool
     lease: ServerLease
@@ -46,14 +46,14 @@ class ActiveTool:
 
 @dataclass(frozen=True, slots=True)
 class CapdTool:
-    """A tool of capd's own."""
+    """The result of admitting a call: one of capd's own tools."""
 
     tool: OwnTool
 
 
 @dataclass(frozen=True, slots=True)
 class PromptHookCall:
-    """A call of the tool `capd_turn`, which a prompt hook made on the session's connection."""
+    """The result of admitting a call: the tool `capd_turn`, which a prompt hook calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ class ToolKey:
 
 @dataclass(frozen=True, slots=True)
 class PermanentApproval:
-    """A tool with a permanent approval (the answer `always`)."""
+    """A tool that may be called without asking a person (the answer `always`)."""
 
     key: ToolKey
     server: ServerName
@@ -118,7 +118,7 @@ class PermanentApproval:
 
     @property
     def name(self) -> str:
-        """The tool as a person writes it."""
+        """The tool as a person writes it: `server:tool`."""
         return f"{self.server}:{self.key.tool}"
 
 
@@ -170,7 +170,7 @@ class Approvals:
 
     @property
     def open(self) -> dict[int, Question]:
-        """The open questions by number, the oldest first."""
+        """The calls that wait for approval, by number, the oldest first."""
         return dict(self._open)
 
     @property
@@ -187,7 +187,7 @@ class Approvals:
         return key in of_session or (key in self._lasting and not is_far)
 
     def ask(self, question: Question) -> int:
-        """Open a question; return its number."""
+        """Add a call that waits for approval; return the number of its question."""
         self._last += 1
         self._open[self._last] = question
         return self._last

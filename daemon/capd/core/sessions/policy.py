@@ -39,7 +39,7 @@ class PolicyRules:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the table restricts nothing and asks for nothing."""
+        """Whether these rules deny nothing and ask for nothing."""
         return not (self.allow or self.deny or self.ask) and self.capabilities is None
 
 

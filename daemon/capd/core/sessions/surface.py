@@ -165,12 +165,12 @@ class Surface:
 
     @property
     def shown(self) -> tuple[ShownTool, ...]:
-        """Every granted tool, in order."""
+        """Every tool that may be called, in the order in which they came on."""
         return tuple(self._shown.values())
 
     @property
     def listed(self) -> tuple[ShownTool, ...]:
-        """The granted tools that are listed, in order."""
+        """The tools that may be called and are on the client's list, in order."""
         room = self.limit - len(self._listed_own()) - len(self._late_own)
         pinned = [self._shown[grant] for grant in self._pinned if grant in self._shown]
         hidden = {*self._pinned, *self._unlisted}

@@ -56,7 +56,7 @@ class SkillRead:
 
 
 class _WrongError(Exception):
-    """The file contains no valid skill."""
+    """A SKILL.md contains no valid skill."""
 
     def __init__(self, reason: str, line: int = 0) -> None:
         super().__init__(reason)

@@ -42,7 +42,7 @@ _SNAPSHOT: JsonCodec[_Snapshot] = JsonCodec(_Snapshot)
 
 
 class SnapshotRead(msgspec.Struct, frozen=True):
-    """The result of reading a tap's `tools.json`."""
+    """The tool lists and versions of servers in a tap's `tools.json`, and findings."""
 
     lists: dict[ServerIdentity, list[ToolDefinition]] = {}
     versions: dict[ServerIdentity, str] = {}

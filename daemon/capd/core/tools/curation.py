@@ -77,7 +77,7 @@ class CurationRules:
 
     @property
     def chooses(self) -> bool:
-        """Whether a turn may add tools."""
+        """Whether a user's message may add tools to the list."""
         return self.kind == "top-k" and self.k > 0 and self.new_per_turn > 0
 
 
