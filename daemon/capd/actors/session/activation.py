@@ -295,6 +295,8 @@ class Activation:
     async def pin(self, server: ServerSpec, via: CapabilityId) -> None:
         """Start a server that the definition marks as `lazy = false`, and pin its tools.
 
+        `via` is the capability that defines the server.
+
         Raises:
             NotActivatedError: the server could not be started.
         """

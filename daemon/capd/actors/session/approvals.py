@@ -53,7 +53,7 @@ log = structlog.get_logger(actor="curator")
 class SessionApprovals:
     """Asks a person before certain calls of one session."""
 
-    # Every idle session has one.
+    # Slots save memory: every idle session has one of these objects.
     __slots__ = ("_context", "_service")
 
     def __init__(self, context: SessionContext) -> None:
@@ -135,7 +135,10 @@ class SessionApprovals:
         )
 
     async def _elicit(self, number: int, question: Question, request: Request) -> Answer | None:
-        """Ask in the client; return None if nobody can be asked there, or nobody made a choice."""
+        """Ask the client's user; return the answer.
+
+        None if nobody can be asked in the client, or nobody made a choice.
+        """
         caller = request.caller
         progress = {"progress": 0, "message": f"waits for your approval: capd approve {number}"}
         caller.progress(msgspec.json.encode(progress))

@@ -29,7 +29,7 @@ LOOK_AGAIN = 2.0
 class InitialTools:
     """Sets up the tools that a session has when it opens."""
 
-    # Every idle session has one.
+    # Slots save memory: every idle session has one of these objects.
     __slots__ = ("_activation", "_environments", "_has_new_values", "_place", "_state", "_view")
 
     def __init__(self, context: SessionContext, activation: Callable[[], Activation]) -> None:

@@ -21,7 +21,7 @@ ASK_TIMEOUT = 10.0
 class Denials:
     """Finds out which capabilities must not be named to the model of one session."""
 
-    # Every idle session has one.
+    # Slots save memory: every idle session has one of these objects.
     __slots__ = ("_finder", "_registry", "_view")
 
     def __init__(

@@ -53,7 +53,7 @@ class ProfileChange(NamedTuple):
 class SessionProfile:
     """Chooses the profile of one session, and remembers the choice."""
 
-    # Every idle session has one.
+    # Slots save memory: every idle session has one of these objects.
     __slots__ = (
         *("_bridge", "_bridges", "_environments", "_inherited", "_key", "_last", "_profiles"),
         *("_project", "_reads", "_variable", "by_hand", "choice"),

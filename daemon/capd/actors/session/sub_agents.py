@@ -55,7 +55,7 @@ async def _none(agent: AgentId, record: SessionRecord) -> AgentSession | None:
 class SessionAgents:
     """Follows the sub-agents of one session by the client's hooks, and opens their sessions."""
 
-    # Every idle session has one.
+    # Slots save memory: every idle session has one of these objects.
     __slots__ = ("_agents", "_known", "_record", "end", "has_any", "open")
 
     def __init__(self, record: Callable[[], SessionRecord]) -> None:

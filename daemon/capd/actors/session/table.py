@@ -47,7 +47,7 @@ class HookCounts:
         )
 
     def listed(self) -> list[messages.HookCount]:
-        """Return the counts of all clients."""
+        """Return, for each client, how many hooks found their session and how many did not."""
         return list(self._counts.values())
 
 

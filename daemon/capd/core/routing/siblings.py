@@ -43,7 +43,7 @@ EXCLUSIVE = 4.0
 alternative."""
 
 _RUN = lazy_pattern(r"[^\W_]+")
-# An ASCII text without a match has no words from `_whole` that `words` does not return as well.
+# In an ASCII text without a match, `_whole` finds no word that `words` does not find as well.
 _MORE_AS_A_WHOLE = lazy_pattern(r"[A-Z][A-Z]|'")
 _LEAST_CAPITALS = 2
 _ONCE = 1.5

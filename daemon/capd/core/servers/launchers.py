@@ -386,7 +386,7 @@ def _mentioned(words: Sequence[str]) -> FilesRead:
         if program_name(word) in _BY_PROGRAM:
             inner = _of_words(words[at : at + 50])
             found = _joined(found, inner, found.launcher or program_name(word))
-    # The text may have changed the folder before, so what it names may be elsewhere.
+    # The shell's text may change the folder first, so what it names may be elsewhere.
     is_always = found.is_always or bool(found.project_file)
     return replace(found, project_file="", is_always=is_always)
 
@@ -405,7 +405,7 @@ def _of_text(text: str) -> FilesRead:
             inner = replace(inner, launcher="sh", is_always=True)
         if inner.is_reading or inner.project_file:
             found = _joined(found, inner, found.launcher or inner.launcher)
-    # The text may have changed the folder before, so what it names may be elsewhere.
+    # The shell's text may change the folder first, so what it names may be elsewhere.
     is_always = found.is_always or bool(found.project_file)
     return replace(found, project_file="", is_always=is_always)
 

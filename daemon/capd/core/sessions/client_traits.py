@@ -182,7 +182,7 @@ class RelistWatch:
     A client that lists again in every turn, without a notification, also counts as one that does.
     """
 
-    # Every idle session has one.
+    # Slots save memory: every idle session has one of these objects.
     __slots__ = ("_has_turned", "_is_behind", "_turns", "_unasked", "was_seen")
 
     TURNS = 2

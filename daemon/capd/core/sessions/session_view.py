@@ -47,7 +47,7 @@ cards (bench/tokens)."""
 class SessionView:
     """How one session's tools appear to its client, and the facts that this is based on."""
 
-    # Every idle session has one.
+    # Slots save memory: every idle session has one of these objects.
     __slots__ = (
         *("_catalog", "_client", "_client_version", "_habits", "_has_deferred", "_has_everything"),
         *("_has_results", "_is_routed", "_is_stateless", "_kept", "_key", "_known"),

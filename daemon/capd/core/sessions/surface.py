@@ -87,7 +87,7 @@ def _by_wire_name(own: tuple[tuple[WireName, bytes], ...]) -> Mapping[WireName, 
 class Surface:
     """The tools of one session: which may be called, which are listed, and their names."""
 
-    # Every idle session has one.
+    # Slots save memory: every idle session has one of these objects.
     __slots__ = (
         *("_by_name", "_former", "_is_bare", "_late_own", "_names", "_own"),
         *("_own_names", "_pinned", "_shown", "_taken", "_unlisted", "cuts_results"),

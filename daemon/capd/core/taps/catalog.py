@@ -106,7 +106,7 @@ class Catalog:
 
     @cached_property
     def winners(self) -> tuple[CapabilitySpec, ...]:
-        """The capabilities that plain names mean: for each name, the first tap's."""
+        """The capabilities that names without a tap mean: for each name, the first tap's."""
         return tuple(self._winners.values())
 
     @cached_property
