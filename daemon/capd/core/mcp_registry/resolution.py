@@ -117,7 +117,7 @@ class InstalledLaunchers:
 
 @dataclass(frozen=True, slots=True)
 class InputQuestion:
-    """A value that a server needs from a person, such as an API key, as its entry describes it."""
+    """A value that a person may be asked for, such as an API key, as an entry describes it."""
 
     name: str
     where: Where

@@ -35,7 +35,7 @@ class BootstrapRules:
     def wanted(self, today: date) -> list[str]:
         """Return the paths of bootstrap files to look for in the project, each once.
 
-        The files come first, then the notes of the last days.
+        The files come first, then the notes of today and yesterday.
         """
         days = [today, today - timedelta(days=1)] if self.notes else []
         notes = [self.notes.replace("{date}", day.isoformat()) for day in days]
