@@ -27,7 +27,10 @@ def _main(arguments: list[str]) -> int:
 
 
 def _imported(arguments: list[str]) -> Callable[[], int]:
-    """Import the modules that a command needs, and no others; return its function."""
+    """Import the modules that the command in `arguments` needs, and no others.
+
+    Return the function that runs the command and returns its exit code.
+    """
     lazy_dataclasses.install()
     _import_with_less()
     if arguments[:1] == ["embedder"]:
@@ -41,7 +44,7 @@ def _imported(arguments: list[str]) -> Callable[[], int]:
 
 
 def _import_with_less() -> None:
-    """Import structlog and msgspec without packages that capd does not use through them.
+    """Import structlog and msgspec without some packages that they import and capd does not need.
 
     structlog imports rich and pygments, which `capd top` installs, for coloured tracebacks. capd's
     log has no such tracebacks, and the two would cost every daemon 65 modules and 3 MB. asyncio is
@@ -111,9 +114,10 @@ class _StandIn(types.ModuleType):
 
 @contextlib.contextmanager
 def _instead_of(modules: Mapping[str, types.ModuleType | None]) -> Iterator[None]:
-    """While the block runs, let imports of these names find `modules`.
+    """While the block runs, let `import` find the given modules under the names in `modules`.
 
-    Names that are imported already stay so. A value of None makes a module seem not installed.
+    A module that was imported before is not replaced. None in place of a module makes it seem not
+    installed.
     """
     unused = {name: each for name, each in modules.items() if name not in sys.modules}
     sys.modules.update(unused)  # type: ignore[arg-type]
@@ -144,7 +148,7 @@ def _leave_foreign_python() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open those of the descriptors 0 to 2 that are closed.
+    """Open `/dev/null` as each of the descriptors 0, 1 and 2 that is closed.
 
     Otherwise the next file or socket to be opened would get such a number, and the log would be
     written into it.

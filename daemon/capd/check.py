@@ -76,7 +76,7 @@ class Report:
 
     @property
     def errors(self) -> int:
-        """The number of findings that cause something to be left out."""
+        """The number of findings because of which something is left out, such as a capability."""
         return sum(finding.severity == "error" for finding in self.findings)
 
 
@@ -105,7 +105,11 @@ def main(
 
 
 def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path | None) -> None:
-    """Check the tap at `path`, or all installed taps, with their overlays."""
+    """Add the tap at `path`, or all installed taps, to `report`, with their mistakes.
+
+    Overlays are checked with them. `list_file` is the user's list of taps. `cache` is the folder
+    with the tools that servers listed in their last runs; None if there is none.
+    """
     of_list = Report()
     installed = [
         (place, tap)
@@ -197,7 +201,10 @@ def _of_tap(place: TapPlace, tap: Tap, catalog: Catalog, cache: Path | None) -> 
 
 
 def _of_vectors(tap: Tap) -> list[Finding]:
-    """Compare a sample of the vectors that a tap ships with those that the model computes."""
+    """Compare a sample of the vectors that a tap ships with those that the model computes.
+
+    Return a finding for each problem.
+    """
     vectors = tap_vectors(tap)
     if vectors is None:
         return []
@@ -221,7 +228,7 @@ def _of_vectors(tap: Tap) -> list[Finding]:
 
 
 def _other_providers(place: TapPlace, files: CapabilityFiles) -> list[CapabilityRead]:
-    """Read a capability once with each of its other providers."""
+    """Return a capability as each of its providers that is not selected defines it."""
     return [read_capability(place.name, files, name) for name in provider_names(files)]
 
 

@@ -106,13 +106,13 @@ log = structlog.get_logger()
 
 
 def addresses() -> dict[ActorName, Address]:
-    """Return the address of each actor."""
+    """Return the address of each actor's mailbox, by the actor's name."""
     return {name: Address(f"inproc://{name}") for name in names.EVERY}
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The objects that a daemon gives all of its actors."""
+    """The objects that a daemon passes to all of its actors."""
 
     bus: Bus
     listener: Listener[trio.SocketStream]
@@ -135,10 +135,11 @@ class Children:
         problems: list[str],
         parser: Parser,
     ) -> None:
-        """Create the parts. `environment` is the base of servers' environments.
+        """Create the parts that the actors need.
 
-        Problems that are found meanwhile are added to `problems`. `parser` reads files that others
-        may have written.
+        `where` are the daemon's folders, `live` its settings, and `environment` is the base of
+        servers' environments. Problems that are found meanwhile are added to `problems`. `parser`
+        reads files that others may have written.
         """
         self._parser = parser
         self._where = where
@@ -148,7 +149,7 @@ class Children:
         self._problems = problems
 
     def all(self, shared: Shared) -> list[Child]:
-        """Return all children, in order."""
+        """Return all actors as children of the daemon, in the order in which they start."""
         bus = shared.bus
         where, configuration = self._where, self._configuration
         instances: HandleTable[InstanceId, Instance] = HandleTable()

@@ -25,7 +25,7 @@ WRONG_USAGE = 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the requested document; return the exit code."""
+    """Print the document that `arguments` name, as JSON; return the exit code."""
     match list(arguments):
         case ["show", *project] if len(project) <= 1:
             document: Any = trio.run(partial(_shown, project[0] if project else ""))

@@ -139,7 +139,10 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
 
 
 def _import_actors() -> None:
-    """Import every actor, which takes a third of all import time, while helper processes start."""
+    """Import the modules of all actors, so that `Daemon.run` need not.
+
+    It takes a third of all import time, and runs while helper processes start.
+    """
     # As in `__main__`: what imports create stays for ever.
     gc.disable()
     try:
@@ -150,10 +153,10 @@ def _import_actors() -> None:
 
 
 def _start_helpers(where: Places, live: LiveSettings, parser: Parser, is_service: bool) -> None:
-    """End what an earlier daemon left; start now what the daemon would otherwise wait for later.
+    """End the processes that an earlier daemon left, and begin what takes long.
 
-    The parser is needed before the daemon can serve, if taps of others were never read. The
-    sandboxing test is needed before the first server starts.
+    That is the parser process, which is needed before the daemon can serve if other people's taps
+    were never read, and the sandboxing test, which is needed before the first server starts.
     """
     # First, because it ends the helpers of an earlier daemon, and makes the mark for the helpers
     # of this one.
@@ -179,10 +182,11 @@ class Daemon:
         problems: list[str],
         parser: Parser,
     ) -> None:
-        """Create it. `problems` are shown in the status.
+        """Create the daemon, without starting anything. `problems` are shown in its status.
 
         `place` (the folders, locks and socket by which others find the daemon) is restored if
-        somebody removes a part of it.
+        somebody removes a part of it. `server_listener` is the public socket. `parser` reads files
+        that others may have written.
         """
         self._parser = parser
         self._where = where
@@ -203,7 +207,10 @@ class Daemon:
         self._path_known = trio.Event()
 
     async def run(self, notifier: Notifier) -> None:
-        """Start every actor in its order, serve, and stop them in reverse."""
+        """Start the actors, serve until the daemon is stopped, and stop the actors in reverse.
+
+        `notifier` reports the daemon's state to systemd.
+        """
         from capd.children import addresses  # noqa: PLC0415 - `_import_actors` has imported it
 
         async with (
@@ -276,7 +283,7 @@ class Daemon:
             log.warning("not_drained", reason=str(error))
 
     def described(self) -> dict[str, Any]:
-        """Return the daemon's own part of the status."""
+        """Return the part of the status that is about the daemon itself, such as its pid."""
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -370,9 +377,9 @@ class Daemon:
 
 
 def _rest_the_collector() -> None:
-    """Exempt imported objects from garbage collection, and collect less often.
+    """Exempt all present objects from garbage collection, and let it run less often.
 
-    Each pass over them costs milliseconds, and a call leaves no cycles behind.
+    Each run visits every object, which takes milliseconds. Calls leave no reference cycles behind.
     """
     gc.collect()
     gc.freeze()
@@ -381,7 +388,7 @@ def _rest_the_collector() -> None:
 
 
 def _machine() -> MachineLimits:
-    """Return the limits of this machine and process."""
+    """Return the limits of this machine and of this process."""
 
     def limit(kind: int) -> int | None:
         soft, _ = resource.getrlimit(kind)

@@ -24,7 +24,7 @@ _LARGE_BLOCK_BYTES = 128 * 1024
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve as the embedder; return the exit code.
+    """Serve as the embedder, the process with the embedding model; return the exit code.
 
     The first argument is the number of seconds without a request after which the process ends. The
     others are the mark by which the daemon's watcher finds it.
@@ -60,7 +60,7 @@ def import_before_usearch() -> None:
 
 
 async def _run(idle: float) -> None:
-    """Serve as the embedder until idle, or until the daemon is gone."""
+    """Serve until `idle` seconds pass without a request, or until the daemon is gone."""
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=os.dup(0))))
     endpoint = FrameEndpoint(EMBEDDER, stream)
     try:

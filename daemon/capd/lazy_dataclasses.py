@@ -26,7 +26,7 @@ def install() -> None:
 
 
 def dataclass(cls: type | None = None, /, **options: bool) -> Any:
-    """Do what `dataclasses.dataclass` does, with methods that are compiled when called."""
+    """Do what `dataclasses.dataclass` does, but compile methods only when they are called."""
     if cls is None:
         return lambda cls: dataclass(cls, **options)
     is_ours = cls.__module__.partition(".")[0] == "capd"
@@ -75,7 +75,10 @@ def _lazy(
 
 
 def _set_late(cls: type, name: str, source_of: "Callable[[type, dict[str, Any]], str]") -> None:
-    """Give `cls` a method that compiles the real one, replaces itself by it, and calls it."""
+    """Give `cls` a method `name` that compiles the real one, replaces itself by it, and calls it.
+
+    `source_of` returns the source of the real method.
+    """
 
     def compile_and_call(*args: Any, **kwargs: Any) -> Any:
         # With underscores, so that no field has the same name.

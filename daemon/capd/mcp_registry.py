@@ -122,7 +122,7 @@ class _Triggers(msgspec.Struct):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one action; return the exit code."""
+    """Run the action that `arguments` name, such as `find`; return the exit code."""
     where = places(os.environ, os.getuid())
     match list(arguments):
         case ["find", *rest]:
@@ -216,7 +216,10 @@ async def _find(options: argparse.Namespace, where: Places) -> dict[str, Any]:
 
 
 async def _refreshed(copy: Copy, files: copies.CopyFiles) -> str:
-    """Refresh a copy of a registry; return a note for a person, with the error if that failed."""
+    """Refresh the local copy of a registry's list of servers, and save it with `files`.
+
+    Return a note for a person; if the refresh failed, it has the error.
+    """
     fetcher = await Fetcher.opened()
 
     def told(read: int) -> None:
@@ -250,7 +253,11 @@ def _document(each: Summary, score: float, url: str) -> dict[str, Any]:
 
 
 def _meaning(text: str, summaries: Sequence[Summary], where: Places) -> Meaning | None:
-    """Return the function that compares meanings; None if the model cannot be loaded."""
+    """Return a function that compares `text` with the summaries of servers by meaning.
+
+    The function takes positions in `summaries` and returns a cosine for each. None is returned if
+    the embedding model cannot be loaded.
+    """
     from capd.adapters.model.minilm import (  # noqa: PLC0415 - half a second, only for meaning
         MODEL,
         MiniLM,
@@ -338,7 +345,10 @@ async def _resolve(asked: _Resolve, where: Places) -> dict[str, Any]:
 
 
 async def _entry(asked: _Resolve, where: Places, fetcher: Fetcher) -> tuple[Entry, str, str]:
-    """Return the entry, its bytes as text, and the first registry that has it."""
+    """Return the entry of the server that `asked` names, its bytes as text, and the registry's URL.
+
+    The registry is the first one that has the server.
+    """
     problems = []
     for url in _urls(where):
         try:
@@ -446,7 +456,10 @@ async def _triggers(asked: _Triggers, where: Places) -> dict[str, Any]:
 
 
 def _of_taps(server: ServerSpec, taps: Sequence[Tap]) -> tuple[Sequence[ToolDefinition], str]:
-    """Return the tools that a tap records for this server or its package, with the tap's name."""
+    """Return the tools that a tap records for this server or its package, with the tap's name.
+
+    The first tap that has such a record counts. Without one, both are empty.
+    """
     package = package_of(server.command, server.args)
     for tap in taps:
         for each in (known for spec in tap.capabilities for known in spec.servers):
@@ -535,7 +548,11 @@ async def _findings(
 async def _changes(
     asked: _Inspect, tools: Sequence[ToolDefinition], lists: ToolLists, where: Places
 ) -> list[dict[str, str]]:
-    """Return how the definitions of tools differ from those of the installed version."""
+    """Return how `tools` differ from the definitions in the installed version of the server.
+
+    There is one entry for each tool that was added, changed or removed. If the earlier definitions
+    are not known, the only entry has the kind `unknown`.
+    """
     identity = server_identity(_server(asked.name, asked.previous))
     before = await _known_before(identity, lists, where)
     if before is None:

@@ -39,7 +39,10 @@ WRONG_USAGE = 2
 
 
 def main(arguments: Sequence[str], cache: Path) -> int:
-    """Write the files; return the exit code. `cache` is the folder of saved tool lists."""
+    """Write the files of the tap that `arguments` name; return the exit code.
+
+    `cache` is the folder of saved tool lists.
+    """
     if len(arguments) != 1 or arguments[0].startswith("-"):
         sys.stderr.write(USAGE + "\n")
         return WRONG_USAGE
@@ -99,13 +102,13 @@ def phrases(tap: Tap) -> list[str]:
 
 
 def shipped(tap: Tap, texts: Sequence[str]) -> "Mapping[str, Vectors]":
-    """Return the vectors of `texts` that `tap` contains already."""
+    """Return the vectors that `tap` contains already for any of `texts`, by text."""
     known = tap_vectors(tap)
     return {} if known is None else known.of(texts)
 
 
 def embedded(texts: Sequence[str], known: "Mapping[str, Vectors]") -> "dict[str, Vectors]":
-    """Return the vector of each text; the model is loaded only for those that are not `known`.
+    """Return the vector of each text. The model is loaded only for texts that are not in `known`.
 
     Raises:
         ModelUnusableError: the model is needed, and cannot be loaded.
@@ -122,7 +125,7 @@ def embedded(texts: Sequence[str], known: "Mapping[str, Vectors]") -> "dict[str,
 
 
 def _versions(file: Path) -> Mapping[ServerIdentity, str]:
-    """Return the servers' versions in an earlier `tools.json`, by server."""
+    """Return the version of each server that is recorded in an earlier `tools.json`."""
     try:
         with file.open("rb") as opened:
             return read_snapshot(opened.read(MOST_BYTES + 1)).versions

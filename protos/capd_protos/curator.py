@@ -98,7 +98,7 @@ class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """One thing that did not fit into a turn's token budget."""
+    """A tool or text that did not fit into the token budget of a turn."""
 
     kind: Literal["capability", "tool", "memory"]
     name: str
@@ -108,7 +108,10 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
-    """What capd did with the user's message, and what the model should read about it."""
+    """Reply to `TakeTurn` and `TakeHookTurn`: what capd did with the user's message.
+
+    It also has texts that the model should read with the message.
+    """
 
     session: SessionKey
     decision: Decision
@@ -231,7 +234,7 @@ class ListTools(msgspec.Struct, frozen=True, tag="curator.tools"):
 
 
 class ToolsListed(msgspec.Struct, frozen=True, tag="curator.tools_listed"):
-    """The tools in the order of the surface, each as the JSON that the client reads."""
+    """Reply to `ListTools`: the tools, in the order of the surface, as JSON for the client."""
 
     session: SessionKey
     tools: list[bytes]
@@ -337,7 +340,7 @@ class HookCount(msgspec.Struct, frozen=True):
 
 
 class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed"):
-    """All sessions, oldest first."""
+    """Reply to `ListSessions`: all sessions, oldest first."""
 
     sessions: list[SessionEntry]
     hooks: list[HookCount] = []
@@ -353,7 +356,7 @@ class CuratorRefused(msgspec.Struct, frozen=True, tag="curator.refused"):
 
 
 class SessionStarted(msgspec.Struct, frozen=True, tag="session.started"):
-    """The daemon has begun to serve a session.
+    """Event: the daemon has begun to serve a session.
 
     `may_compare` is true if routing may need the embedding model for the session's messages.
     """
@@ -364,13 +367,13 @@ class SessionStarted(msgspec.Struct, frozen=True, tag="session.started"):
 
 
 class SessionEnded(msgspec.Struct, frozen=True, tag="session.ended"):
-    """A session has ended and released everything."""
+    """Event: a session has ended and released everything."""
 
     session: SessionKey
 
 
 class SurfaceChanged(msgspec.Struct, frozen=True, tag="session.surface_changed"):
-    """The tools on a session's surface have changed."""
+    """Event: the tools on a session's surface have changed."""
 
     session: SessionKey
     added: list[str]
@@ -378,7 +381,7 @@ class SurfaceChanged(msgspec.Struct, frozen=True, tag="session.surface_changed")
 
 
 class CapabilityUsed(msgspec.Struct, frozen=True, tag="session.capability_used"):
-    """A capability was switched on in a session, or a call through it succeeded."""
+    """Event: a capability was switched on in a session, or a call through it succeeded."""
 
     session: SessionKey
     project: str
@@ -386,7 +389,7 @@ class CapabilityUsed(msgspec.Struct, frozen=True, tag="session.capability_used")
 
 
 class RoutingTaught(msgspec.Struct, frozen=True, tag="session.routing_taught"):
-    """After a message, a user or a model did something that routing learns from.
+    """Event: after a message, a user or a model did something that routing learns from.
 
     The record of that act is called a label.
     """
@@ -396,7 +399,7 @@ class RoutingTaught(msgspec.Struct, frozen=True, tag="session.routing_taught"):
 
 
 class ResultCompacted(msgspec.Struct, frozen=True, tag="session.result_compacted"):
-    """A result exceeded its limit and was shortened; the whole is stored for 24 hours."""
+    """Event: a result exceeded its limit and was shortened; the whole is stored for 24 hours."""
 
     session: SessionKey
     tool: str
@@ -405,7 +408,7 @@ class ResultCompacted(msgspec.Struct, frozen=True, tag="session.result_compacted
 
 
 class ApprovalAsked(msgspec.Struct, frozen=True, tag="session.approval_asked"):
-    """A call waits for a person's approval."""
+    """Event: a call waits for a person's approval."""
 
     session: SessionKey
     number: int
@@ -413,7 +416,7 @@ class ApprovalAsked(msgspec.Struct, frozen=True, tag="session.approval_asked"):
 
 
 class ApprovalEnded(msgspec.Struct, frozen=True, tag="session.approval_ended"):
-    """A call has stopped waiting for a person's approval."""
+    """Event: a call has stopped waiting for a person's approval."""
 
     session: SessionKey
     number: int
@@ -423,7 +426,7 @@ class ApprovalEnded(msgspec.Struct, frozen=True, tag="session.approval_ended"):
 
 
 class DaemonStopping(msgspec.Struct, frozen=True, tag="daemon.stopping"):
-    """The daemon shuts down on purpose. It tells its clients before it closes their connections."""
+    """Event: the daemon stops on purpose. It tells its clients, then closes the connections."""
 
 
 class DrainSessions(msgspec.Struct, frozen=True, tag="curator.drain"):
@@ -449,7 +452,11 @@ class DescribeReach(msgspec.Struct, frozen=True, tag="curator.reach"):
 
 
 class ReachDescribed(msgspec.Struct, frozen=True, tag="curator.reaches"):
-    """Reply to `DescribeReach`: the session's policy tables, environment keys and domain."""
+    """Reply to `DescribeReach`: the session's policy tables, environment keys and domain.
+
+    The domain is a kind of work, such as `devops`. The session cannot use capabilities that are
+    only for other domains. An empty domain excludes none.
+    """
 
     session: SessionKey
     rules: list[PolicyTable]
@@ -515,7 +522,7 @@ class LessonEntry(msgspec.Struct, frozen=True):
 
 
 class MemoriesDescribed(msgspec.Struct, frozen=True, tag="curator.memories_described"):
-    """Every memory, and every lesson learnt from failed calls."""
+    """Reply to `DescribeMemories`: every memory, and every lesson learnt from failed calls."""
 
     memories: list[MemoryEntry]
     lessons: list[LessonEntry] = []
@@ -592,7 +599,7 @@ class ApprovalEntry(msgspec.Struct, frozen=True):
 
 
 class ApprovalsListed(msgspec.Struct, frozen=True, tag="curator.approvals_listed"):
-    """The waiting calls, oldest first, and the tools that a person has approved permanently."""
+    """Reply to `ListApprovals`: the waiting calls, oldest first, and tools approved permanently."""
 
     waiting: list[ApprovalEntry]
     always: list[str]
@@ -623,7 +630,7 @@ class ForgetApprovals(msgspec.Struct, frozen=True, tag="curator.forget_approvals
 
 
 class ApprovalsForgotten(msgspec.Struct, frozen=True, tag="curator.approvals_forgotten"):
-    """The tools whose permanent approval was withdrawn."""
+    """Reply to `ForgetApprovals`: the tools whose permanent approval was withdrawn."""
 
     names: list[str]
 
@@ -658,7 +665,7 @@ class SessionProfile(msgspec.Struct, frozen=True):
 
 
 class ProfilesListed(msgspec.Struct, frozen=True, tag="curator.profiles_listed"):
-    """The profiles in the order in which they are tried, and the open sessions."""
+    """Reply to `ListProfiles`: the profiles in the order in which they are tried, and sessions."""
 
     profiles: list[ProfileEntry]
     sessions: list[SessionProfile]

@@ -33,7 +33,7 @@ class VetTools(msgspec.Struct, frozen=True, tag="definitions.vet"):
 
 
 class ToolsVetted(msgspec.Struct, frozen=True, tag="definitions.vetted"):
-    """Which tools are withheld: no client may see or call them."""
+    """Reply to `VetTools`: which tools are withheld, so that no client may see or call them."""
 
     withheld: list[ToolName] = []
 
@@ -63,7 +63,7 @@ class LookUpWithheld(msgspec.Struct, frozen=True, tag="definitions.look_up"):
 
 
 class WithheldLookedUp(msgspec.Struct, frozen=True, tag="definitions.looked_up"):
-    """The reason; empty if no tool of this name is withheld."""
+    """Reply to `LookUpWithheld`: why the tool is withheld; empty if no tool of this name is."""
 
     reason: str = ""
 
@@ -126,7 +126,7 @@ class ServerDefinitions(msgspec.Struct, frozen=True):
 
 
 class DefinitionsListed(msgspec.Struct, frozen=True, tag="definitions.listed"):
-    """Every server whose tools have been listed."""
+    """Reply to `ListDefinitions`: every server whose tools have been listed."""
 
     mode: Mode
     servers: list[ServerDefinitions]
@@ -142,7 +142,7 @@ class DecideDefinitions(msgspec.Struct, frozen=True, tag="definitions.decide"):
 
 
 class DefinitionsDecided(msgspec.Struct, frozen=True, tag="definitions.decided_on"):
-    """Which definitions were decided on, and which were not."""
+    """Reply to `DecideDefinitions`: which definitions were decided on, and which were not."""
 
     decided: list[ToolName]
     stale: list[ToolName] = []
@@ -152,7 +152,7 @@ class DefinitionsDecided(msgspec.Struct, frozen=True, tag="definitions.decided_o
 
 
 class DefinitionsChanged(msgspec.Struct, frozen=True, tag="definitions.changed"):
-    """A server lists tools that differ from the trusted ones."""
+    """Event: a server lists tools that differ from the trusted ones."""
 
     name: ServerName
     identity: ServerIdentity
@@ -163,7 +163,7 @@ class DefinitionsChanged(msgspec.Struct, frozen=True, tag="definitions.changed")
 
 
 class DefinitionsReviewed(msgspec.Struct, frozen=True, tag="definitions.settled"):
-    """A person has decided on a server's definitions; the tools that it lists are checked again."""
+    """Event: a person has decided on a server's definitions. Its tools are checked again."""
 
     name: ServerName
     identity: ServerIdentity

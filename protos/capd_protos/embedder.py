@@ -36,7 +36,7 @@ class KeepModel(msgspec.Struct, frozen=True, tag="embedder.keep"):
 
 
 class TextsEmbedded(msgspec.Struct, frozen=True, tag="embedder.embedded"):
-    """The vectors, one for each text, in the same order."""
+    """Reply to `EmbedTexts`: the vectors, one for each text, in the same order."""
 
     vectors: bytes
     """Little-endian float32, `len(texts)` rows of `dimensions`, each of length 1."""
@@ -61,22 +61,25 @@ class EmbedderDescribed(msgspec.Struct, frozen=True, tag="embedder.described"):
 
 
 class EmbedderRefused(msgspec.Struct, frozen=True, tag="embedder.refused"):
-    """The embedder returns no vectors; `code` says why: `loading`, `unusable` or `too_many`."""
+    """Reply to `EmbedTexts` without vectors.
+
+    `code` says why: `loading`, `unusable` or `too_many`.
+    """
 
     code: str
     message: str
 
 
 class EmbedderNeeded(msgspec.Struct, frozen=True, tag="embedder.needed"):
-    """Somebody needs the embedder: its supervisor starts the process if it is not running."""
+    """Event: somebody needs the embedder. Its supervisor starts its process if none is running."""
 
 
 class EmbedderStuck(msgspec.Struct, frozen=True, tag="embedder.stuck"):
-    """The embedder does not answer: its supervisor kills the process."""
+    """Event: the embedder does not answer. Its supervisor kills the process."""
 
 
 class EmbedderExited(msgspec.Struct, frozen=True, tag="embedder.exited"):
-    """The embedder's process has exited."""
+    """Event: the embedder's process has exited."""
 
     returncode: int
     expected: bool

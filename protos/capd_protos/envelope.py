@@ -18,7 +18,7 @@ process that it passed the request on to has ended."""
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """The sender, the request's number, its deadline, and the mailbox that the answer goes to."""
+    """The data before a message: its sender, number and deadline, and the mailbox for the reply."""
 
     id: MessageId
     sender: ActorName
@@ -31,7 +31,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
-    """A mailbox's own reply to a request for which its actor raised an error or gave no reply."""
+    """The reply of a mailbox itself, if its actor raised an error or gave no reply to a request."""
 
     code: FailureCode
     message: str
@@ -46,6 +46,6 @@ class Pong(msgspec.Struct, frozen=True, tag="pong"):
 
 
 class Offered(msgspec.Struct, frozen=True, tag="offered"):
-    """Stands for a reply that is a large object: `number` fetches it from this process's memory."""
+    """Sent in place of a large reply, which is in this process's memory under the key `number`."""
 
     number: int

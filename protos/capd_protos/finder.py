@@ -86,7 +86,7 @@ class ToolHit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def shown_name(self) -> ToolName:
-        """Return the part of the tool's wire name that follows the server's name."""
+        """Return the part of the tool's wire name after `<server>__`; an overlay may change it."""
         return ToolName(self.edit.name) if self.edit and self.edit.name else self.name
 
 
@@ -122,13 +122,13 @@ class FindSkills(msgspec.Struct, frozen=True, tag="finder.find_skills"):
 
 
 class SkillsFound(msgspec.Struct, frozen=True, tag="finder.skills"):
-    """The hits, best first."""
+    """Reply to `FindSkills`: the skills that fit the query, best first."""
 
     hits: list[SkillHit]
 
 
 class FinderRefused(msgspec.Struct, frozen=True, tag="finder.refused"):
-    """The finder cannot search for the query; `message` says why."""
+    """Reply to a search that the finder cannot do for this query; `message` says why."""
 
     message: str
 
@@ -144,7 +144,7 @@ class IndexServers(msgspec.Struct, frozen=True, tag="finder.index"):
 
 
 class IndexStarted(msgspec.Struct, frozen=True, tag="index.started"):
-    """Indexing has begun; `total` servers will be asked."""
+    """Event: indexing has begun; `total` servers will be asked."""
 
     total: int
 
@@ -170,7 +170,10 @@ class ServersIndexed(msgspec.Struct, frozen=True, tag="finder.indexed"):
 
 
 class ToolsIndexed(msgspec.Struct, frozen=True, tag="index.tools"):
-    """The index of the search has changed: other tools are in it, or its tools have got vectors."""
+    """Event: the index of the search has changed.
+
+    It has other tools, or its tools have got vectors.
+    """
 
     tools: int
     servers: int
@@ -191,7 +194,7 @@ class LookUpTool(msgspec.Struct, frozen=True, tag="finder.look_up"):
 
 
 class ToolLookedUp(msgspec.Struct, frozen=True, tag="finder.looked_up"):
-    """The tool, or why it cannot be used."""
+    """Reply to `LookUpTool`: the tool, or why it cannot be used."""
 
     hit: ToolHit | None = None
     restriction: ToolRestriction | None = msgspec.field(default=None, name="bar")
@@ -226,7 +229,7 @@ class EagerServer(msgspec.Struct, frozen=True):
 
 
 class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
-    """The tools that a session may use, in numbers and by pattern."""
+    """Reply to `DescribeTools`: how many tools a session may use, and which match the patterns."""
 
     is_known: bool
     """False before the catalog was read for the first time."""
@@ -260,7 +263,7 @@ class DeniedCapability(msgspec.Struct, frozen=True):
 
 
 class DeniedListed(msgspec.Struct, frozen=True, tag="finder.denied"):
-    """Every capability that is denied completely."""
+    """Reply to `ListDenied`: every capability that a policy denies completely."""
 
     is_known: bool
     """False if the catalog was not read in time."""
@@ -298,7 +301,7 @@ class CuratedTool(msgspec.Struct, frozen=True):
 
 
 class ToolsCurated(msgspec.Struct, frozen=True, tag="finder.curated"):
-    """The best tools, best first."""
+    """Reply to `CurateTools`: the tools that fit the message best, best first."""
 
     tools: list[CuratedTool]
 
@@ -322,7 +325,7 @@ class RankTools(msgspec.Struct, frozen=True, tag="finder.rank"):
 
 
 class ToolsRanked(msgspec.Struct, frozen=True, tag="finder.ranked"):
-    """The best tools of these capabilities, best first."""
+    """Reply to `RankTools`: the tools of these capabilities that fit the message, best first."""
 
     hits: list[ToolHit]
     total: int = 0
@@ -344,7 +347,10 @@ class CountTools(msgspec.Struct, frozen=True, tag="finder.count"):
 
 
 class ToolsCounted(msgspec.Struct, frozen=True, tag="finder.counted"):
-    """The tokens of all permitted definitions, under the names that pass-through mode shows."""
+    """Reply to `CountTools`: the tokens of all permitted definitions in the mode `pass-through`.
+
+    In that mode a client lists every tool.
+    """
 
     is_known: bool
     """False until the catalog has been read for the first time."""
@@ -367,7 +373,7 @@ class ListGranted(msgspec.Struct, frozen=True, tag="finder.list_granted"):
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """The tools that one capability would bring."""
+    """The tools that one capability would bring to a session."""
 
     id: CapabilityId
     tools: list[ToolHit]
@@ -376,7 +382,7 @@ class Granted(msgspec.Struct, frozen=True):
 
 
 class GrantedListed(msgspec.Struct, frozen=True, tag="finder.granted"):
-    """The capabilities, in the order of the request."""
+    """Reply to `ListGranted`: the capabilities with their tools, in the order of the request."""
 
     capabilities: list[Granted]
 

@@ -35,13 +35,16 @@ class IndexEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ListIndex(msgspec.Struct, frozen=True, tag="index.list"):
-    """Return the index for a project's sessions; an empty project means sessions without one."""
+    """Return the index of capabilities for a project's sessions.
+
+    An empty project stands for sessions without one.
+    """
 
     project: str = ""
 
 
 class IndexListed(msgspec.Struct, frozen=True, tag="index.listed"):
-    """The entries, by priority and then by use, the highest first."""
+    """Reply to `ListIndex`: the entries, by priority and then by use, the highest first."""
 
     entries: list[IndexEntry]
     is_known: bool = True
@@ -67,7 +70,7 @@ class IndexWritten(msgspec.Struct, frozen=True, tag="index.written"):
 
 
 class IndexRefused(msgspec.Struct, frozen=True, tag="index.refused"):
-    """The file was not changed; `message` says why."""
+    """Reply to `WriteIndex` or `ReviseIndex`: the file was not changed; `message` says why."""
 
     message: str
 
@@ -92,7 +95,7 @@ class CapabilityMetrics(msgspec.Struct, frozen=True):
 
 
 class IndexDescribed(msgspec.Struct, frozen=True, tag="index.described"):
-    """The index's part of `capd status`."""
+    """Reply to `DescribeIndex`: the part of `capd status` that is about the index."""
 
     path: str
     capabilities: int
@@ -120,7 +123,7 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 class IndexChanged(msgspec.Struct, frozen=True, tag="index.changed"):
-    """The entries have changed."""
+    """Event: the entries of the capability index have changed."""
 
     capabilities: int
 

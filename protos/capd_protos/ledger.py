@@ -125,7 +125,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class UsesCounted(msgspec.Struct, frozen=True, tag="ledger.uses"):
-    """Every tool that was used, most used first."""
+    """Reply to `CountUses`: every tool that was used, most used first."""
 
     uses: list[Use]
 
@@ -200,7 +200,7 @@ class DescribeLedger(msgspec.Struct, frozen=True, tag="ledger.describe"):
 
 
 class LedgerDescribed(msgspec.Struct, frozen=True, tag="ledger.described"):
-    """The ledger's part of `capd status`."""
+    """Reply to `DescribeLedger`: the part of `capd status` that is about the ledger."""
 
     path: str
     size_bytes: int
@@ -215,7 +215,7 @@ class LedgerDescribed(msgspec.Struct, frozen=True, tag="ledger.described"):
 
 
 class LedgerRefused(msgspec.Struct, frozen=True, tag="ledger.refused"):
-    """The ledger cannot be read."""
+    """Reply to any request while the ledger cannot be read, or is switched off."""
 
     message: str
 

@@ -60,7 +60,7 @@ class ResolveCapability(msgspec.Struct, frozen=True, tag="registry.resolve"):
 
 
 class CapabilityResolved(msgspec.Struct, frozen=True, tag="registry.resolved"):
-    """The capability, ready to be activated."""
+    """Reply to `ResolveCapability`: the capability, ready to be activated."""
 
     capability: CapabilitySpec
     scripts: dict[str, str] = {}
@@ -68,7 +68,7 @@ class CapabilityResolved(msgspec.Struct, frozen=True, tag="registry.resolved"):
 
 
 class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):
-    """The decision on a message, with the capability that it switches on."""
+    """Reply to `RouteMessage`: the decision, with the capability that it switches on."""
 
     decision: Decision
     resolved: CapabilityResolved | None = None
@@ -76,7 +76,7 @@ class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):
 
 
 class CapabilityUnknown(msgspec.Struct, frozen=True, tag="registry.unknown"):
-    """No capability of this name can be activated."""
+    """Reply to `ResolveCapability`: no capability of this name can be activated."""
 
     name: str
     reason: str
@@ -115,7 +115,7 @@ class CapabilityEntry(msgspec.Struct, frozen=True):
 
 
 class CapabilitiesListed(msgspec.Struct, frozen=True, tag="registry.listed"):
-    """All entries, by tap in order of precedence, then by name."""
+    """Reply to `ListCapabilities`: all entries, by tap in order of precedence, then by name."""
 
     capabilities: list[CapabilityEntry]
 
@@ -143,13 +143,13 @@ class CapabilityHit(msgspec.Struct, frozen=True):
 
 
 class CapabilitiesFound(msgspec.Struct, frozen=True, tag="registry.found"):
-    """The hits, best first."""
+    """Reply to `DiscoverCapabilities`: the capabilities that fit the intent, best first."""
 
     hits: list[CapabilityHit]
 
 
 class RegistryRefused(msgspec.Struct, frozen=True, tag="registry.refused"):
-    """The registry has no answer; `code` says why: `model_not_ready`, `no_intent` or `changed`."""
+    """The registry refuses a request; `code` is `model_not_ready`, `no_intent` or `changed`."""
 
     code: str
     message: str
@@ -186,7 +186,7 @@ class TapEntry(msgspec.Struct, frozen=True):
 
 
 class DecisionEntry(msgspec.Struct, frozen=True):
-    """A decision, as `capd why` shows it."""
+    """A routing decision, as `capd why` shows it."""
 
     session: SessionKey
     at: float
@@ -197,7 +197,7 @@ class DecisionEntry(msgspec.Struct, frozen=True):
 
 
 class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
-    """The registry's part of the status."""
+    """Reply to `DescribeRegistry`: the part of the status that is about the registry."""
 
     taps: list[TapEntry]
     decisions: list[DecisionEntry]
@@ -229,7 +229,10 @@ class PartlyDecided(msgspec.Struct, frozen=True):
 
 
 class ProgressDescribed(msgspec.Struct, frozen=True, tag="registry.progress_described"):
-    """How many of the catalog's texts have vectors; the others are compared by their words."""
+    """Reply to `DescribeProgress`: how many of the catalog's texts have vectors.
+
+    Texts without a vector are compared by their words.
+    """
 
     percent: int
     """The share of the catalog's texts that have vectors, in percent."""
@@ -242,13 +245,16 @@ class ListSpecs(msgspec.Struct, frozen=True, tag="registry.list_specs"):
 
 
 class SpecsListed(msgspec.Struct, frozen=True, tag="registry.specs"):
-    """Capabilities of the user's taps and of all known projects, by tap, then by name."""
+    """Reply to `ListSpecs`: capabilities of the user's taps and of all known projects.
+
+    They are sorted by tap, then by name.
+    """
 
     capabilities: list[CapabilitySpec]
 
 
 class CatalogChanged(msgspec.Struct, frozen=True, tag="registry.changed"):
-    """A reload has taken effect."""
+    """Event: a reload of the catalog has taken effect."""
 
     wanted_keys: list[str]
     has_other_skills: bool = False
@@ -261,7 +267,7 @@ class CatalogChanged(msgspec.Struct, frozen=True, tag="registry.changed"):
 
 
 class MessageDecided(msgspec.Struct, frozen=True, tag="registry.decided"):
-    """A routing decision was made."""
+    """Event: a routing decision was made."""
 
     session: SessionKey
     outcome: str
@@ -281,7 +287,7 @@ class SkillEntry(msgspec.Struct, frozen=True):
 
 
 class SkillsListed(msgspec.Struct, frozen=True, tag="registry.skills"):
-    """All skills, by tap in order of precedence, then by folder."""
+    """Reply to `ListSkills`: all skills, by tap in order of precedence, then by folder."""
 
     skills: list[SkillEntry]
 
@@ -291,7 +297,7 @@ class ListToolSnapshots(msgspec.Struct, frozen=True, tag="registry.list_tools"):
 
 
 class ToolSnapshotsListed(msgspec.Struct, frozen=True, tag="registry.tools"):
-    """The tools by server, from the first tap that records them."""
+    """Reply to `ListToolSnapshots`: the tools by server, from the first tap that records them."""
 
     lists: dict[ServerIdentity, list[ToolDefinition]]
 
@@ -303,14 +309,17 @@ class ReadSkill(msgspec.Struct, frozen=True, tag="registry.read_skill"):
 
 
 class SkillText(msgspec.Struct, frozen=True, tag="registry.skill"):
-    """A skill, with the text that its file has at this moment."""
+    """Reply to `ReadSkill`: the skill, with the text that its file has at this moment."""
 
     entry: SkillEntry
     text: str
 
 
 class SkillUnknown(msgspec.Struct, frozen=True, tag="registry.no_skill"):
-    """There is no such skill, or its text cannot be read; `reason` says which."""
+    """Reply to `ReadSkill`: there is no such skill, or its text cannot be read.
+
+    `reason` says which.
+    """
 
     name: str
     reason: str
@@ -345,7 +354,7 @@ class StartableEntry(msgspec.Struct, frozen=True):
 
 
 class StartablesListed(msgspec.Struct, frozen=True, tag="registry.startables_listed"):
-    """What a project's files would start."""
+    """Reply to `ListStartables` and `GrantTrust`: what a project's files would start."""
 
     project: str
     """The project's path with links resolved."""
@@ -380,7 +389,7 @@ class TrustedProject(msgspec.Struct, frozen=True):
 
 
 class TrustedListed(msgspec.Struct, frozen=True, tag="registry.trusted_listed"):
-    """Everything that is trusted."""
+    """Reply to `ListTrusted` and `RevokeTrust`: everything that is trusted."""
 
     projects: list[TrustedProject]
     problem: str = ""
@@ -398,7 +407,7 @@ class ListMemories(msgspec.Struct, frozen=True, tag="registry.list_memories"):
 
 
 class MemoriesListed(msgspec.Struct, frozen=True, tag="registry.memories"):
-    """All memories, by tap in order of precedence, then by file."""
+    """Reply to `ListMemories`: all memories, by tap in order of precedence, then by file."""
 
     memories: list[MemorySpec]
     findings: list[Finding] = []
@@ -413,7 +422,7 @@ class DescribeLearning(msgspec.Struct, frozen=True, tag="registry.learning"):
 
 
 class LearningDescribed(msgspec.Struct, frozen=True, tag="registry.learning_described"):
-    """What routing has learnt from use."""
+    """Reply to `DescribeLearning`: what routing has learnt from use."""
 
     entries: list[LearntEntry]
     shared: float = 0.0

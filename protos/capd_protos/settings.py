@@ -32,7 +32,7 @@ class ProjectProblems(msgspec.Struct, frozen=True):
 
 
 class SettingsDescribed(msgspec.Struct, frozen=True, tag="settings.described"):
-    """All settings, and their problems."""
+    """Reply to a request about settings: all settings, and their problems."""
 
     problems: list[str]
     """Which of the user's own settings are ignored, and why."""
@@ -45,7 +45,7 @@ class SettingsDescribed(msgspec.Struct, frozen=True, tag="settings.described"):
 
 
 class SettingsChanged(msgspec.Struct, frozen=True, tag="settings.changed"):
-    """A setting has a new value, which is in force."""
+    """Event: a setting has a new value, which is in force."""
 
 
 Request = ReloadSettings | DescribeSettings

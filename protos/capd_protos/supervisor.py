@@ -47,7 +47,10 @@ class AcquireServer(msgspec.Struct, frozen=True, tag="supervisor.acquire"):
 
 
 class ServerReady(msgspec.Struct, frozen=True, tag="supervisor.ready"):
-    """The server is running; its requests go over the server connection of `instance`."""
+    """Reply to `AcquireServer`: the server is running, and the session has a lease on `instance`.
+
+    Its requests go over the server connection of `instance`.
+    """
 
     instance: InstanceId
     identity: ServerIdentity
@@ -57,7 +60,10 @@ class ServerReady(msgspec.Struct, frozen=True, tag="supervisor.ready"):
 
 
 class ServerRefused(msgspec.Struct, frozen=True, tag="supervisor.refused"):
-    """The server could not be started or may not be used; the session holds no new lease."""
+    """Reply to `AcquireServer`: the server could not be started or may not be used.
+
+    The session holds no new lease.
+    """
 
     name: ServerName
     code: ServerRefusal
@@ -81,7 +87,10 @@ class ReleaseSession(msgspec.Struct, frozen=True, tag="supervisor.release_sessio
 
 
 class LeasesReleased(msgspec.Struct, frozen=True, tag="supervisor.released"):
-    """The leases are released. An instance keeps running while other sessions lease it."""
+    """Reply to a request that releases leases.
+
+    An instance keeps running while other sessions lease it.
+    """
 
     held_by: list[SessionKey] = []
     """Sessions that still hold a lease on the instance."""
@@ -140,13 +149,13 @@ class ListServerTools(msgspec.Struct, frozen=True, tag="supervisor.list_tools"):
 
 
 class ServerTools(msgspec.Struct, frozen=True, tag="supervisor.tools"):
-    """The tools; empty if the instance has ended."""
+    """Reply to `ListServerTools`: the tools; empty if the instance has ended."""
 
     tools: list[ToolDefinition]
 
 
 class InstallDependencies(msgspec.Struct, frozen=True, tag="supervisor.install"):
-    """Run the dependency scripts whose check fails."""
+    """Run the scripts of those dependencies that are not installed, as each script's check says."""
 
     scripts: dict[str, str]
     """Script paths by `org/tool`."""
@@ -162,14 +171,17 @@ class InstallDependencies(msgspec.Struct, frozen=True, tag="supervisor.install")
 
 
 class DependenciesReady(msgspec.Struct, frozen=True, tag="supervisor.installed"):
-    """Every dependency is installed."""
+    """Reply to `InstallDependencies`: every dependency is installed."""
 
     installed: list[str]
     present: list[str]
 
 
 class DependenciesFailed(msgspec.Struct, frozen=True, tag="supervisor.install_failed"):
-    """A dependency script failed; dependencies installed before it stay installed."""
+    """Reply to `InstallDependencies`: a script failed, or a required one is missing.
+
+    Dependencies that were installed before it stay installed.
+    """
 
     dependency: str
     message: str
@@ -187,13 +199,13 @@ class LeaveInstall(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervi
 
 
 class InstallStarted(msgspec.Struct, frozen=True, tag="install.started"):
-    """A dependency's script is running."""
+    """Event: the script that installs a dependency is running."""
 
     dependency: str
 
 
 class InstallOutput(msgspec.Struct, frozen=True, tag="install.said"):
-    """The newest line of a dependency script's output; sent at most once a second."""
+    """Event: the newest line of a dependency script's output; sent at most once a second."""
 
     dependency: str
     line: str
@@ -202,7 +214,7 @@ class InstallOutput(msgspec.Struct, frozen=True, tag="install.said"):
 
 
 class InstallEnded(msgspec.Struct, frozen=True, tag="install.ended"):
-    """A dependency's script has ended, or was not needed."""
+    """Event: the script that installs a dependency has ended, or was not needed."""
 
     dependency: str
     outcome: InstallOutcome
@@ -222,7 +234,10 @@ class LogIn(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.log
 
 
 class LoginOpened(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.login_opened"):
-    """The person must open an address in a browser; `AwaitLogin` returns the outcome."""
+    """Reply to `LogIn`: the person must open `address` in a browser.
+
+    `AwaitLogin` returns the outcome of the login.
+    """
 
     ticket: int
     address: str
@@ -238,7 +253,10 @@ class PasteLogin(msgspec.Struct, frozen=True, tag="supervisor.paste_login"):
 
 
 class LoginPasted(msgspec.Struct, frozen=True, tag="supervisor.login_pasted"):
-    """The address belongs to that login; `AwaitLogin` returns the outcome."""
+    """Reply to `PasteLogin`: the address belongs to that login.
+
+    `AwaitLogin` returns the outcome.
+    """
 
 
 class LogOut(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.log_out"):
@@ -267,17 +285,17 @@ class AwaitLogin(msgspec.Struct, frozen=True, tag="supervisor.await_login"):
 
 
 class LoggedIn(msgspec.Struct, frozen=True, tag="supervisor.logged_in"):
-    """The login has succeeded; it is stored and will be used."""
+    """Reply to `AwaitLogin`: the login has succeeded; it is stored and will be used."""
 
 
 class LoginFailed(msgspec.Struct, frozen=True, tag="supervisor.login_failed"):
-    """The login failed."""
+    """Reply to a request about a login that failed or does not exist; `message` says why."""
 
     message: str
 
 
 class ServerStarted(msgspec.Struct, frozen=True, tag="server.started"):
-    """A server is ready."""
+    """Event: a server is ready."""
 
     name: ServerName
     identity: ServerIdentity
@@ -286,7 +304,7 @@ class ServerStarted(msgspec.Struct, frozen=True, tag="server.started"):
 
 
 class ServerExited(msgspec.Struct, frozen=True, tag="server.exited"):
-    """An instance has ended, with its whole process tree."""
+    """Event: an instance of a server has ended, with its whole process tree."""
 
     name: ServerName
     identity: ServerIdentity
@@ -295,14 +313,14 @@ class ServerExited(msgspec.Struct, frozen=True, tag="server.exited"):
 
 
 class ServerToolsChanged(msgspec.Struct, frozen=True, tag="server.tools_changed"):
-    """A server's list of tools has changed; `ListServerTools` returns it."""
+    """Event: a server's list of tools has changed; `ListServerTools` returns it."""
 
     name: ServerName
     instance: InstanceId
 
 
 class ToolListKept(msgspec.Struct, frozen=True, tag="server.listed"):
-    """A server's list of tools was written to disk."""
+    """Event: a server's list of tools was written to disk."""
 
     name: ServerName
     identity: ServerIdentity
@@ -326,13 +344,16 @@ class TrustChanged(msgspec.Struct, frozen=True, tag="supervisor.trust_changed"):
 
 
 class ServersRestarted(msgspec.Struct, frozen=True, tag="supervisor.servers_restarted"):
-    """These servers are being stopped, and start again for the sessions that lease them."""
+    """Reply to `TrustChanged`: these servers are being stopped.
+
+    They start again for the sessions that lease them.
+    """
 
     servers: list[ServerName]
 
 
 class ProjectEnded(msgspec.Struct, frozen=True, tag="supervisor.project_ended"):
-    """These servers of the project are being stopped."""
+    """Reply to `EndProject`: these servers of the project are being stopped."""
 
     servers: list[ServerName]
 

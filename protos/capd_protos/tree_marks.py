@@ -25,22 +25,26 @@ _HOME_BITS, _LIFE_BITS = 32, 16
 
 
 class MarkPattern(NamedTuple):
-    """A pattern that matches processes by a mark: by their hard limit, or by their variable."""
+    """A pattern that matches processes by their hard limit of file locks or by `CAPD_INSTANCE`."""
 
     low: int
     high: int
     """The lowest and the highest limit, both inclusive."""
     prefix: str
-    """The prefix of the variable's value."""
+    """The beginning of the variable's value."""
 
     def matches(self, limit: int | None, value: str) -> bool:
-        """Tell whether a process matches, by its hard limit (None for none) and its variable."""
+        """Tell whether a process has one of the two marks.
+
+        `limit` is its hard limit of file locks (None for none), `value` its variable
+        `CAPD_INSTANCE`.
+        """
         is_limited = limit is not None and self.low <= limit <= self.high
         return is_limited or value.startswith(self.prefix)
 
 
 class Mark(NamedTuple):
-    """The mark of one run of one daemon."""
+    """The mark on the processes that one run of one daemon has started."""
 
     home: str
     """Eight hexadecimal digits."""
@@ -48,7 +52,7 @@ class Mark(NamedTuple):
     """Sixteen hexadecimal digits, made at random; the limit holds the first four."""
 
     def limit(self, ceiling: int | None) -> int:
-        """Return the hard limit for a server's processes.
+        """Return the hard limit of file locks that marks a server's processes.
 
         `ceiling` is the daemon's own hard limit; None for none. A daemon that was itself started by
         a server of another capd has one. Then the limit only shows that a process is a server's,
@@ -59,12 +63,12 @@ class Mark(NamedTuple):
 
     @property
     def of_server(self) -> str:
-        """The value of the variable for a server."""
+        """The value of the variable `CAPD_INSTANCE` for the processes of a server."""
         return f"{self.home}.{self.life}.server"
 
     @property
     def of_helper(self) -> str:
-        """The value of the variable for a guard or another helper process of the daemon."""
+        """The value of `CAPD_INSTANCE` for a guard or another helper process of the daemon."""
         return f"{self.home}.{self.life}.own"
 
     @property
@@ -75,12 +79,15 @@ class Mark(NamedTuple):
 
 
 def home_mark(state: str) -> str:
-    """Return the part HOME of the marks of a daemon with this state folder."""
+    """Return the eight hexadecimal digits that stand for the state folder `state` in marks."""
     digest = hashlib.sha256(os.fsencode(os.path.realpath(state))).hexdigest()
     return digest[: _HOME_BITS // 4]
 
 
 def any_life(home: str) -> MarkPattern:
-    """Return the pattern for processes that any run of the daemon with this mark `home` started."""
+    """Return the pattern for the processes that any run of a daemon has started.
+
+    `home` stands for the daemon's state folder, as `home_mark` returns it.
+    """
     low = _MAGIC | int(home, 16) << _LIFE_BITS
     return MarkPattern(low, low | (1 << _LIFE_BITS) - 1, f"{home}.")

@@ -353,7 +353,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def shown_name(self) -> ToolName:
-        """Return the part of the tool's wire name that follows the server's name."""
+        """Return the part of the tool's wire name after `<server>__`; an overlay may change it."""
         return ToolName(self.edit.name) if self.edit and self.edit.name else self.name
 
 

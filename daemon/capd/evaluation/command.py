@@ -22,7 +22,7 @@ FAILED = 1
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one evaluation and return the exit code."""
+    """Run the evaluation that `arguments` describe, and print its results; return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         text = _searched(options) if options.what == "search" else _routed(options)

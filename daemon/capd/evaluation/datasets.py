@@ -89,7 +89,10 @@ class Selection:
 
 
 def part_of(text: str) -> Part:
-    """Return the half of the development data that a text belongs to."""
+    """Return the half of the development data that a text belongs to: `tune` or `test`.
+
+    It depends on the last hex digit of the text's sha256.
+    """
     last = hashlib.sha256(text.encode()).hexdigest()[-1]
     return "tune" if int(last, 16) % 2 == 0 else "test"
 

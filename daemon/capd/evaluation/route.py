@@ -44,7 +44,7 @@ UNWANTED = ("false_activation", "false_suggestion")
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """A share of rows, and its 95 % interval."""
+    """The share of rows for which a measure is true, and its 95 % interval."""
 
     mean: float
     low: float
@@ -52,7 +52,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Milliseconds from message to decision, embedding included."""
+    """The milliseconds from message to decision, embedding included: median and 99th percentile."""
 
     p50: float
     p99: float
@@ -81,7 +81,7 @@ class Judged:
     decision: Decision
 
     def values(self) -> dict[str, bool]:
-        """Return each measure of this row as true or false, by its name.
+        """Return for this row whether each measure is true, by the measure's name.
 
         Which measures there are depends on whether the row wants a capability.
         """
@@ -105,7 +105,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The text of a message that is compared, and the scores of its best part, best first."""
+    """A message's text, and the scores of capabilities for its clearest part, best first."""
 
     text: str
     scores: list[Score]
@@ -122,7 +122,11 @@ class Router:
         *,
         keys: Collection[str] | None = None,
     ) -> None:
-        """Create it. `keys` are the keys that the user has stored; None stands for all keys."""
+        """Create a router over the catalog `capabilities`, with the constants in `profile`.
+
+        `vectorizer` computes vectors. `keys` are the keys that the user has stored; None stands for
+        all keys.
+        """
         self._capabilities = capabilities
         self._profile = profile
         self._vectorizer = vectorizer
@@ -153,7 +157,10 @@ class Router:
         return self._decision(chosen, *compared)
 
     def ranked(self, row: Row) -> "Ranked | Decision":
-        """Return a row's scores, for `concluded`; or the decision, if none is scored."""
+        """Return the scores of a row's message, which `concluded` turns into a decision.
+
+        If routing decides without scores, the decision is returned instead.
+        """
         compared = self._message(row)
         if isinstance(compared, Decision):
             return compared
@@ -164,12 +171,18 @@ class Router:
         return Ranked(message.text, scores)
 
     def concluded(self, ranked: "Ranked", learnt: Learnt, project: str) -> Decision:
-        """Return the decision on `ranked`, after applying the offsets `learnt` in `project`."""
+        """Return the decision that follows from the scores in `ranked`.
+
+        The offsets `learnt`, which routing has learnt from use, are applied as in `project`.
+        """
         known = replace(self._known, learnt=learnt, project=project)
         return deciding.concluded(ranked.text, ranked.scores, self._compared, self._profile, known)
 
     def _message(self, row: Row) -> "tuple[Passages, list[Vectors]] | Decision":
-        """Return the parts of a row that are compared and their vectors, or an abstention."""
+        """Return the parts of a row's message that are compared, and their vectors.
+
+        If routing abstains before any comparison, that decision is returned instead.
+        """
         message = gates.before_model(row.text, is_enabled=True)
         if isinstance(message, Decision):
             return message
@@ -253,9 +266,9 @@ def without_near_copies(
     vectorizer: Vectorizer,
     cosine: float,
 ) -> list[Row]:
-    """Return the rows whose cosine with every trigger is below `cosine`.
+    """Return the rows whose cosine with every trigger of `capabilities` is below `cosine`.
 
-    Near copies of triggers are left out, because they do not test generalisation.
+    A message that nearly repeats a trigger does not test generalisation.
     """
     phrases = [t for each in capabilities for t in (*each.triggers, *each.extra_triggers)]
     texts = [passages_of(row.text).ends for row in rows]
@@ -268,7 +281,11 @@ def without_near_copies(
 def report(
     judged: Sequence[Judged], name: str, capabilities: int, skipped: int, latency: Latency | None
 ) -> RouteReport:
-    """Return the measures over all rows and per kind."""
+    """Return the measures of the rows `judged`, over all of them and for each kind of message.
+
+    `name` is the scorer's, and `capabilities` the size of the catalog. `skipped` is the number of
+    rows that were left out because their label is not in the catalog.
+    """
     values = [each.values() for each in judged]
     wanted = sum(1 for each in judged if each.row.right)
     kinds: dict[str, list[dict[str, bool]]] = {}
@@ -306,7 +323,7 @@ def _measured(values: Sequence[bool]) -> Measure:
 
 
 def table(result: RouteReport) -> str:
-    """Return a report for a person."""
+    """Return the report `result` as text for a person."""
     head = (
         f"{result.scorer} over {result.capabilities} capabilities: {result.wanted} messages that "
         f"want something, {result.unwanted} that do not, {result.skipped} skipped"

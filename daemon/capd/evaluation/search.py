@@ -116,7 +116,10 @@ def read_queries(path: Path, part: str = "all", split: str = "") -> list[Query]:
 
 
 def part_of(text: str) -> str:
-    """Return the half of the development data that a text belongs to."""
+    """Return the half of the development data that a text belongs to: `tune` or `test`.
+
+    It depends on the last hex digit of the text's sha256.
+    """
     last = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[-1]
     return "test" if int(last, 16) % 2 else "tune"
 
@@ -128,7 +131,9 @@ def evaluate(
     *,
     skip_unknown_labels: bool = False,
 ) -> Report:
-    """Search for every query, with `embed` or by words alone.
+    """Search `tools` for each query, and return the measures.
+
+    `embed` turns texts into vectors; without it, the search compares words alone.
 
     Raises:
         BadInputError: a label names no tool, and such queries are not to be skipped.
@@ -187,7 +192,10 @@ def table(report: Report) -> str:
 
 
 def _figures(ranked: Sequence[WireName], relevant: set[WireName]) -> tuple[float, ...]:
-    """Return the recall at each of `RECALLS`, and then nDCG@10."""
+    """Return the recall at each of `RECALLS`, and then nDCG@10, of one query.
+
+    `ranked` are the tools that the search found, best first, and `relevant` those it should find.
+    """
     from math import log2  # noqa: PLC0415 - beside the only formula that needs it
 
     places = [place for place, name in enumerate(ranked) if name in relevant]

@@ -22,9 +22,10 @@ _SAVED_EACH = 4096
 
 
 def vectorizer_for(profile: RoutingProfile, cache_file: Path | None = None) -> "Vectorizer":
-    """Return what computes the vectors that `profile` compares.
+    """Return a `Vectorizer` that computes the vectors which `profile` compares.
 
-    Those of a changed encoder are kept in a second file beside `cache_file`.
+    With `cache_file` it also caches them there. Vectors of a changed encoder are kept in a second
+    file beside it.
 
     Raises:
         ModelUnusableError: the changes of the encoder cannot be read.
@@ -41,7 +42,10 @@ class Vectorizer:
     """Embeds texts, each only once."""
 
     def __init__(self, cache_file: Path | None = None, *, adapter: bytes = b"") -> None:
-        """Create it. `adapter` are the changes of the encoder; empty for the model as it is."""
+        """Create a vectorizer, which caches vectors in `cache_file` if that is given.
+
+        `adapter` are the low-rank changes of the encoder; empty for the model as it is.
+        """
         self._known: dict[str, Vectors] = {}
         self._adapter = adapter
         digest = hashlib.sha256(adapter).hexdigest() if adapter else ""
@@ -57,7 +61,7 @@ class Vectorizer:
         return self._model
 
     def embed(self, texts: Sequence[str]) -> "Vectors":
-        """Compute the unit vectors of `texts` anew."""
+        """Compute the unit vectors of `texts` again, without the cache, as the rows of an array."""
         return self.model.embed(texts, is_changed=bool(self._adapter))
 
     def of(self, texts: Iterable[str]) -> "dict[str, Vectors]":
