@@ -64,7 +64,10 @@ class SshBridge(FarBridge):
         say: Callable[[str], None],
         wake: int,
     ) -> None:
-        """Create it. `options` are ssh's own; `wake` becomes readable when a signal arrives."""
+        """Create the bridge to `host`; it is not open yet.
+
+        `options` are options of ssh. The others are those of `FarBridge`.
+        """
         super().__init__(socket, name, host, is_installed=is_installed, say=say, wake=wake)
         self._ssh = ["ssh", *options, *_ALWAYS]
         self._process: subprocess.Popen[bytes] | None = None

@@ -87,8 +87,9 @@ class FrameWriter:
         timeout: float = 10.0,
         max_posted_bytes: int = 0,
     ) -> None:
-        """Create it. Without `max_posted_bytes`, posted frames may take half of the queue.
+        """Create the writer of `stream`, with a queue for `max_frames` frames or `max_bytes` bytes.
 
+        At most `max_posted_bytes` of the queue may be posted frames; if that is 0, half of it.
         `timeout` is the number of seconds for the write of one frame, or of one piece of a large
         frame.
         """

@@ -45,9 +45,10 @@ class LastGoodFile:
         clock: Callable[[], float] = time.monotonic,
         age: Callable[[Path], float] = age_of,
     ) -> None:
-        """Create it. `read` parses a text. The last good text is saved in the file `kept`.
+        """Note the settings file `file`, which `load` reads; `read` parses its text.
 
-        `age` returns the seconds since the file's last change.
+        The last good text is saved in the file `kept`, if that is given. `age` returns the seconds
+        since a file's last change, and `clock` the time in seconds.
         """
         self.file = file
         self.layer: Layer | None = None

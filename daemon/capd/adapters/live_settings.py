@@ -89,11 +89,12 @@ class LiveSettings:
         clock: Callable[[], float] = time.monotonic,
         age: Callable[[Path], float] = age_of,
     ) -> None:
-        """Create it. `state` is the folder for last good states; None to save none.
+        """Note where the settings are: in the file `config` and in variables of `environment`.
 
-        `reads` limits the wait for projects: if a network file system hangs, sessions start without
-        the project's file. `clock` and `age` tell whether a file that may be half written is
-        stable. `reader` parses those files.
+        `load` reads them. `state` is the folder for last good states; None to save none. `reads`
+        limits the wait for projects: if a network file system hangs, sessions start without the
+        project's file. `clock` and `age` tell whether a file that may be half written is stable.
+        `reader` parses projects' files.
         """
         self._clock, self._age = clock, age
         self._reader = reader

@@ -27,7 +27,11 @@ class MemoryStore:
     """The folder of the user's own memories."""
 
     def __init__(self, folder: Path, secrets: Callable[[], Iterable[str]] = tuple) -> None:
-        """Create it. `secrets` returns the secret values that are known at this moment."""
+        """Use the files in `folder`, which need not exist.
+
+        `secrets` returns the secret values that are known at this moment: no memory may contain
+        one.
+        """
         self.folder = folder
         self._secrets = secrets
 

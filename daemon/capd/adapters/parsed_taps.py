@@ -45,7 +45,7 @@ class ParsedTaps:
     """The cache of parsed taps. All methods block."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """Create it. Without `file`, the cache is lost when the process ends."""
+        """Start with an empty cache. Without `file`, it is lost when the process ends."""
         self.folders = FolderMarks()
         self.capabilities: UnchangedFiles[Made] = UnchangedFiles()
         self.vectors: UnchangedFiles[tuple[str, tuple[Finding, ...]]] = UnchangedFiles()

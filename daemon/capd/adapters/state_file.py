@@ -51,7 +51,7 @@ class Versioned(Protocol):
 
 
 def of_version(known: int) -> Callable[[Versioned], str]:
-    """Return a `refuse` function that accepts only documents of version `known`."""
+    """Return a `refuse` function for `StateFile` that accepts only documents of version `known`."""
 
     def refuse(document: Versioned) -> str:
         is_known = document.version == known
@@ -74,7 +74,10 @@ class StateFile(Generic[T]):
         is_private: bool = False,
         is_durable: bool = False,
     ) -> None:
-        """Create it. `refuse` returns why a decoded value cannot be used; empty if it can.
+        """Note the file at `path`, which is neither read nor created yet.
+
+        `codec` encodes and decodes its value. `refuse` returns why a decoded value cannot be used;
+        empty if it can. A file of more than `most_bytes` is unusable.
 
         An unusable file is renamed to `aside`. Without `aside` it stays until the next save, which
         is right for a cache. With `is_private`, a file that another user can write is unusable.

@@ -196,10 +196,7 @@ class Router:
         return message, vectors
 
     def timed(self, rows: Sequence[Row]) -> Latency | None:
-        """Return the time that decisions on `rows` take, embedding each text again.
-
-        The result is None if there are no rows.
-        """
+        """Return how long decisions on `rows` take, with each text embedded anew; None if empty."""
         taken: list[float] = []
         for row in rows:
             started = time.perf_counter()

@@ -35,14 +35,14 @@ def error_line(request_id: RequestId, code: int, text: str, data: Any = None) ->
 
 
 def result_line(request_id: RequestId, result: Result) -> bytes | LargeFrame:
-    """Return the response line with a result, which may be too large for memory."""
+    """Return the response line with a result, which may be too large to be in memory."""
     if isinstance(result, bytes):
         return answer_line(request_id, b'"result":', result)
     return LargeFrame(answer_line(request_id, b'"result":', b"")[:-1], result, b"}")
 
 
 def failure_line(request_id: RequestId, method: str, failure: Exception) -> bytes:
-    """Return the error response for one of the exceptions in `FAILURES`."""
+    """Return the error response for `failure`, an exception of one of the classes in `FAILURES`."""
     match failure:
         case ServerError():
             return answer_line(request_id, b'"error":', failure.error)
@@ -63,7 +63,8 @@ def failed_line(
 ) -> bytes:
     """Return the response for a request that failed because of an error in capd itself.
 
-    `may_have_run` says whether the request may have run, which the response tells the client.
+    `failure` is that error. `may_have_run` says whether the request may have run, which the
+    response tells the client.
     """
     if method not in RELAYED:
         return error_line(request_id, frames.INTERNAL_ERROR, internal_error(failure))
@@ -74,7 +75,7 @@ def failed_line(
 
 
 def unreadable_line(request_id: RequestId, data: bytes, why: str) -> bytes:
-    """Return the answer to a line that is not a valid message."""
+    """Return the answer to the line `data`, which is not a valid message; `why` says why not."""
     try:
         msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

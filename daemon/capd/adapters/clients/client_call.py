@@ -20,7 +20,7 @@ RequestId = int | str | None
 
 
 def dispatched_line(request_id: int | str) -> bytes:
-    """Return the frame that says that a request may run from now on."""
+    """Return the frame `dispatched`, which tells the client that a request may run from now on."""
     return b'{"capd":"dispatched","id":%s}' % msgspec.json.encode(request_id)
 
 
@@ -47,7 +47,7 @@ class Connected(Protocol):
         ...
 
     async def send(self, line: bytes, related: RequestId) -> None:
-        """Write a line.
+        """Write the line to the client; `related` is the id of the request that it belongs to.
 
         Raises:
             WriterFullError, FrameCutError: the line cannot be written.
@@ -55,13 +55,16 @@ class Connected(Protocol):
         ...
 
     def notify(self, method: str, params: bytes, related: RequestId) -> None:
-        """Pass a notification on."""
+        """Send the client a notification; `related` is the id of the request that it belongs to."""
         ...
 
     async def ask(
         self, method: str, params: bytes, on_progress: OnProgress, related: RequestId
     ) -> bytes:
-        """Return the client's result for a server's request."""
+        """Send the client a server's request; return the result in the client's answer.
+
+        `related` is the id of the client's own request during which the server asks.
+        """
         ...
 
 
@@ -85,7 +88,7 @@ class ClientCall:
         self._token: msgspec.Raw | None = None
 
     def read_meta(self, members: generations.Members, conversation: Conversation) -> bool:
-        """Read the request's `_meta`; return whether the request is stateless.
+        """Note what `_meta` in the request's params says; return whether the request is stateless.
 
         Raises:
             EnvelopeError: the client info or version in `_meta` is invalid.
@@ -142,7 +145,7 @@ class ClientCall:
             raise RefusedError("the client's connection is gone") from None
 
     def was_begun(self) -> bool:
-        """Tell whether an earlier daemon began the request. Only the first call returns True."""
+        """Tell whether an earlier daemon began the request. Only the first call can return True."""
         if self.request_id not in self._connection.again:
             return False
         self.may_have_run = True
@@ -150,14 +153,20 @@ class ClientCall:
         return True
 
     def progress(self, params: bytes) -> None:
-        """Pass progress on, with the client's own token."""
+        """Send the client a server's progress notification, with the client's own progress token.
+
+        `params` are the params of the notification. Nothing is sent if the client gave no token.
+        """
         if self._token is not None:
             members = generations.members_of(params)
             members["progressToken"] = self._token
             self.tell("notifications/progress", generations.joined(members))
 
     def tell(self, method: str, params: bytes) -> None:
-        """Pass a notification on."""
+        """Send the client a server's notification.
+
+        A log message is left out if the client is stateless and its request names no log level.
+        """
         is_log = method == "notifications/message"
         # A stateless client gets log messages only if the request names a level.
         if is_log and generations.is_stateless(self.client) and not self.log_level:
@@ -165,5 +174,8 @@ class ClientCall:
         self._connection.notify(method, params, self.request_id)
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Return the client's answer to a server's request, as `Peer.ask` says."""
+        """Send the client a server's request; return the client's result.
+
+        It is as `ask` of `callers.Peer`.
+        """
         return await self._connection.ask(method, params, on_progress, self.request_id)

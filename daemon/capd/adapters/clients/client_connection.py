@@ -58,15 +58,15 @@ class OpenConnection(Protocol):
         ...
 
     def notify(self, method: str, params: bytes) -> None:
-        """Pass a notification on."""
+        """Send the client a notification."""
         ...
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Return the client's result for a server's request."""
+        """Send the client a server's request; return the result in the client's answer."""
         ...
 
     def want_environment(self, keys: list[str]) -> None:
-        """Ask the client for the values of `keys`."""
+        """Ask the client for the values of the environment variables `keys`."""
         ...
 
 
@@ -124,7 +124,7 @@ class ClientConnection:
         self._relisted = _LISTED
 
     def on_list_changed(self) -> None:
-        """Note that the list of tools has changed since the client has listed it."""
+        """Note that the list of tools has changed after the client listed it."""
         self._relisted = None
 
     async def until_listed(self) -> None:
@@ -134,7 +134,7 @@ class ClientConnection:
         await self._relisted.wait()
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Ask the client outside of any call.
+        """Send the client a server's request that belongs to no call; return the client's result.
 
         Raises:
             ServerError: the client answered with an error.
@@ -145,7 +145,7 @@ class ClientConnection:
         return await self.upstream.ask(method, params, on_progress)
 
     def tell(self, method: str, params: bytes) -> None:
-        """Notify the client outside of any call. Does nothing while the client is not connected."""
+        """Send the client a notification that belongs to no call. If not connected, do nothing."""
         if self.upstream is None:
             return
         match method.removeprefix("notifications/").split("/"):

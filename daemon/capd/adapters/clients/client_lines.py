@@ -31,7 +31,7 @@ class CancelledParams(msgspec.Struct):
 
 
 class UriParams(msgspec.Struct):
-    """Params that name a resource."""
+    """Params that name a resource by its URI, such as those of `resources/subscribe`."""
 
     uri: str
 
@@ -43,7 +43,7 @@ class LevelParams(msgspec.Struct):
 
 
 class ListParams(msgspec.Struct):
-    """Params of a list."""
+    """Params of a list request, such as `tools/list`."""
 
     cursor: str | None = None
 

@@ -40,7 +40,7 @@ _MEMBER = {
 
 
 def listing(method: str, entries: list[bytes]) -> bytes:
-    """Return the result of a list request. Equal entries give equal bytes."""
+    """Return the result of the list request `method`; equal `entries` give equal bytes."""
     return b'{"%s":[%s]}' % (_MEMBER[method], b",".join(entries))
 
 
@@ -71,15 +71,15 @@ class DirectRoute(Protocol):
     def leave(
         self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
     ) -> bool:
-        """End the call's use of its server; return whether the caller must call `release`.
+        """End the call's use of its server; return whether the caller must then call `release`.
 
-        The outcome is also noted for the session. This is not done with `has_ended=False`, for a
-        call that was not begun, or that goes on in a task of its own.
+        Either `result` or `error` is the call's outcome, which is noted for the session. With
+        `has_ended=False` none is noted: the call was not begun, or goes on in a task of its own.
         """
         ...
 
     def is_unchanged(self, result: Result) -> bool:
-        """Tell whether the client gets the result unchanged."""
+        """Tell whether the client gets `result` exactly as the server wrote it."""
         ...
 
     async def passed(self, result: Result) -> Result:
@@ -99,15 +99,15 @@ class Conversation(Protocol):
         ...
 
     async def renew_subscriptions(self) -> None:
-        """Renew, at servers, the subscriptions of the client's earlier connection."""
+        """Subscribe at servers to what the client subscribed to on its earlier connection."""
         ...
 
     async def start(self) -> None:
-        """Wait briefly for the index of capabilities, which the answer to `initialize` contains."""
+        """Wait briefly for the index of capabilities, which the answer to `initialize` has."""
         ...
 
     async def wait_ready(self) -> None:
-        """Wait again for the index, if the client info has changed the session's policy."""
+        """Wait for the index of capabilities again, if client info has changed the policy."""
         ...
 
     def instructions(self) -> str:
@@ -119,11 +119,11 @@ class Conversation(Protocol):
         ...
 
     async def list_entries(self, kind: str) -> list[bytes]:
-        """Return the entries of one of `LISTS`, each as the client gets it."""
+        """Return the entries of the list `kind`, one of `LISTS`, each as JSON for the client."""
         ...
 
     async def relay(self, request: Request) -> Result:
-        """Return the result of a request of `RELAYED`.
+        """Pass a request on to the server that owns what it names; return the server's result.
 
         Raises:
             UnknownNameError: the request names nothing that is listed.
@@ -140,16 +140,16 @@ class Conversation(Protocol):
         ...
 
     async def subscribe(self, uri: str) -> bytes:
-        """Subscribe to a resource.
+        """Subscribe to the resource `uri` at its server; return the server's result.
 
-        Raises: as `relay`.
+        Raises the same errors as `relay`.
         """
         ...
 
     async def unsubscribe(self, uri: str) -> bytes:
-        """End a subscription.
+        """End the subscription to the resource `uri`; return the server's result.
 
-        Raises: as `relay`.
+        Raises the same errors as `relay`.
         """
         ...
 
@@ -157,18 +157,16 @@ class Conversation(Protocol):
         """Listen for changes of a task; return its state as JSON.
 
         Return None if the task's server does not announce changes, or is not known. The state is
-        empty if the server answers without one.
-
-        Raises: as `relay`.
+        empty if the server answers without one. Raises the same errors as `relay`.
         """
         ...
 
     def unwatch_task(self, task: str) -> None:
-        """Stop listening for a task."""
+        """Stop listening for changes of the task with the id `task`."""
         ...
 
     async def follow_level(self) -> None:
-        """Set the log levels at servers again, because the client has set another level."""
+        """Pass the log level that the client has just set on to the servers."""
         ...
 
     def on_roots_changed(self) -> None:
@@ -180,5 +178,5 @@ class Conversation(Protocol):
         ...
 
     def on_environment(self, values: dict[str, str]) -> None:
-        """Note the values that the client sent for the requested keys."""
+        """Note the values of environment variables that the client has sent on request."""
         ...

@@ -54,7 +54,10 @@ class DirectCall(Pending):
         route: DirectRoute,
         take_back: Callable[[], None],
     ) -> None:
-        """Create it. `take_back` answers the call in a task of its own instead."""
+        """Create the call of `caller`, which takes `route` to its server.
+
+        `take_back` has the call answered by a task of its own instead.
+        """
         super().__init__("tools/call", caller, route.timeout or IDLE_TIMEOUT)
         self.request_id = caller.request_id
         self.route = route
@@ -68,7 +71,7 @@ class DirectCall(Pending):
             self._calls.on_cancelled(self)
 
     def on_outcome(self) -> None:
-        """Answer the client, now that `result` or `error` has the outcome."""
+        """Answer the client with the outcome, which is in `result` or `error`."""
         self._calls.on_outcome(self)
 
 
@@ -84,10 +87,11 @@ class DirectCalls:
         *,
         wants_dispatched: bool,
     ) -> None:
-        """Create it. `on_over` is called for each call that has ended, or was taken back.
+        """Create an empty set of calls, whose answers are written to `sink`.
 
-        `turnstile` limits how many calls of the session run at a time. With `wants_dispatched`, the
-        client is told of each call before the server gets it.
+        `on_over` is called for each call that has ended, or was taken back. `turnstile` limits how
+        many calls of the session run at a time. With `wants_dispatched`, the client is told of each
+        call before the server gets it. Large answers are sent by tasks in `nursery`.
         """
         self._sink = sink
         self._nursery = nursery
@@ -105,7 +109,11 @@ class DirectCalls:
         conversation: Conversation,
         take_back: Callable[[], None],
     ) -> DirectCall | None:
-        """Return a call that the next `begin` writes; None if it needs a task of its own."""
+        """Return a call that the next `begin` writes; None if it needs a task of its own.
+
+        `caller` is the client behind the call, and `params` are its params as JSON. `take_back`
+        starts such a task if `begin` cannot write the call at once.
+        """
         # A stateless call may return a question of its server, so it needs a task.
         if not self._turnstile.value or generations.has_envelope(params):
             return None
@@ -124,7 +132,10 @@ class DirectCalls:
         return call
 
     def begin(self) -> None:
-        """Write the prepared calls. Those that cannot be written at once are taken back."""
+        """Write the prepared calls to their servers.
+
+        Calls that cannot be written at once are taken back: each gets a task of its own.
+        """
         calls, self._prepared = self._prepared, []
         if not calls:
             return
@@ -190,7 +201,7 @@ class DirectCalls:
             call.take_back()
 
     async def _finish(self, call: DirectCall, result: Result) -> None:
-        """Answer a call whose result has to be changed for the client."""
+        """Answer a call whose result has to be changed for the client, such as a long one."""
         try:
             passed = await call.route.passed(result)
         except Exception as error:  # noqa: BLE001 - the boundary

@@ -53,12 +53,12 @@ async def read_hello(
 
 
 def refused(code: str, message: str) -> frames.Refused:
-    """Return the answer to a hello that is not accepted."""
+    """Return the frame that refuses a hello; `code` and `message` say why."""
     return frames.Refused(code, message, SOCKET_PROTOCOL)
 
 
 async def send_frame(stream: trio.SocketStream, frame: frames.FromDaemon) -> None:
-    """Write a frame of the socket's protocol; give up after 10 s."""
+    """Write a frame of the socket's protocol to a client; give up after 10 s."""
     with trio.move_on_after(HELLO_TIMEOUT):
         await stream.send_all(_LINES.encode(frame) + b"\n")
 
@@ -70,9 +70,10 @@ async def send_welcome(
     connection: Connection,
     want_env: Sequence[str] = (),
 ) -> bool:
-    """Answer a hello with the reply of the curator, the actor that owns the sessions.
+    """Answer a hello with what the curator, the actor that owns the sessions, replied.
 
-    Return whether the curator serves the stream from now on.
+    Return whether the curator serves the stream from now on. `want_env` are the environment
+    variables whose values the daemon asks for.
     """
     if isinstance(opened, curator.CuratorRefused):
         await send_frame(stream, refused(opened.code, opened.message))

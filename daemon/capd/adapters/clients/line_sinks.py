@@ -14,7 +14,7 @@ class LineSink(Protocol):
     """Accepts lines for a client; `related` names the request that a line belongs to."""
 
     async def send(self, line: bytes, related: RequestId = None) -> None:
-        """Write a line.
+        """Write a line to the client.
 
         Raises:
             WriterFullError, FrameCutError: the line cannot be written.
@@ -22,7 +22,7 @@ class LineSink(Protocol):
         ...
 
     def post(self, line: bytes, related: RequestId = None) -> None:
-        """Queue a line.
+        """Queue a line for the client.
 
         Raises:
             WriterFullError: the queue is full.
@@ -34,7 +34,7 @@ class LineSink(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close the connection."""
+        """Close the connection to the client."""
         ...
 
 
@@ -60,7 +60,10 @@ class PromptSink(LargeSink, Protocol):
         ...
 
     def is_out(self, lines: Sequence[bytes]) -> bool:
-        """Write lines at once; return whether all of them were written."""
+        """Write lines to the client without waiting; return whether all of them were written whole.
+
+        The rest of a line that was written in part is queued.
+        """
         ...
 
 

@@ -33,7 +33,7 @@ class Listening:
     """The notification streams of one connection; `notify` queues a notification on one of them."""
 
     def __init__(self, notify: Notify, subscriptions: Collection[str]) -> None:
-        """Create it.
+        """Create it without streams; `notify` writes a notification to the client.
 
         `subscriptions` are the resources that the client subscribed to outside of streams.
         """
@@ -65,7 +65,7 @@ class Listening:
                 self._tell(stream, "notifications/resources/updated", params)
 
     def task_changed(self, task: str, params: bytes) -> None:
-        """Notify the streams that listen for a task."""
+        """Notify the streams that listen for the task with the id `task`."""
         for stream, wanted in self._streams.items():
             if task in wanted.task_ids:
                 self._tell(stream, CHANGED, params)
@@ -134,7 +134,7 @@ class Listening:
         return msgspec.json.encode({"resultType": "complete", "_meta": meta})
 
     def wants(self, uri: str) -> bool:
-        """Tell whether a stream wants changes of `uri`."""
+        """Tell whether a stream of the client wants changes of the resource `uri`."""
         return any(uri in each.resource_subscriptions for each in self._streams.values())
 
     def _tell(self, stream: RequestId, method: str, params: bytes) -> None:
@@ -145,7 +145,7 @@ class Listening:
 async def _watch(
     tasks: dict[str, list[bytes]], wanted: Sequence[str], conversation: Conversation
 ) -> None:
-    """Listen for changes of the tasks `wanted`.
+    """Listen at servers for changes of the tasks `wanted`.
 
     A task is put into `tasks` if its server announces changes.
     """

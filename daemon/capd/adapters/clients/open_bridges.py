@@ -89,9 +89,9 @@ class OpenBridges:
     """Opens bridges, finds them, and ends them."""
 
     def __init__(self, folder: Path, rules: Callable[[], Mapping[str, BridgeRules]]) -> None:
-        """Create it.
+        """Create an empty set. `folder` contains only the bridges' sockets.
 
-        `folder` contains only the bridges' sockets; `rules` returns the configured bridges.
+        `rules` returns the bridges that the configuration has a table for, with their rules.
         """
         self._folder = folder
         self._rules = rules
@@ -161,7 +161,7 @@ class OpenBridges:
             raise NoBridgeError(f"{MOST_BRIDGES} bridges are open already: end one first")
 
     def revoke(self, name: str) -> OpenBridge | None:
-        """End a bridge and its credential at once; return it, or None if it was not open."""
+        """End the bridge `name` and its credential at once; return it, or None if there is none."""
         bridge = self._open.get(name)
         if bridge is not None:
             bridge.is_revoked = True

@@ -116,7 +116,7 @@ class ParkableConnection(ABC):
         )
 
     def _leave_if_idle(self) -> bool:
-        """Begin to leave the task if nothing has come since `park_if_idle`.
+        """Begin to leave the task if no line has come since the last `park_if_idle`.
 
         Return whether the connection leaves its task.
         """

@@ -61,7 +61,7 @@ class Peers:
         return Peer(self, pid, credentials.uid, pidfd, identity, is_held=is_held)
 
     def facts(self, pid: int, has_ended: Callable[[tuple[Chain, Chain]], bool]) -> PeerFacts:
-        """Return the facts about a process and its parents. Blocks for about 0.2 ms.
+        """Return the facts about the process `pid` and its parents. Blocks for about 0.2 ms.
 
         `has_ended` tells, from two readings of the parents, whether the process has ended.
         """
@@ -73,7 +73,7 @@ class Peers:
         return PeerFacts(pid, has_ended(chains), chains, is_marked)
 
     async def look(self, peer: "Peer") -> PeerFacts:
-        """Return the facts about a peer, read in a thread.
+        """Return the facts about a connected process, which are read in a thread.
 
         The thread is needed because a server can make its chain of parents long.
         """
@@ -86,7 +86,7 @@ class Peers:
 
 
 class Peer:
-    """The process at the other end of a connection."""
+    """The process at the other end of a client's connection."""
 
     def __init__(
         self,
@@ -98,10 +98,10 @@ class Peer:
         *,
         is_held: bool = True,
     ) -> None:
-        """Create it. Without a `pidfd`, `identity` identifies the process; empty if it has ended.
+        """Note the process `pid` of the user `uid`, which the system has just reported.
 
-        `is_held` is False if no file descriptor was left for a pidfd; the process is then never
-        judged.
+        Without a `pidfd`, `identity` identifies the process; empty if it has ended. `is_held` is
+        False if no file descriptor was left for a pidfd; the process is then never judged.
         """
         self.pid = pid
         self.uid = uid
@@ -115,7 +115,11 @@ class Peer:
         self._is_held = is_held
 
     async def verdict(self) -> Verdict:
-        """Judge whose process it is at this moment."""
+        """Return who started the process, or why that is unknown (`core/servers/ancestry`).
+
+        For example, `person` is a process that this daemon did not start, and `descendant` one that
+        it did.
+        """
         if not self._is_held:
             return "no_descriptors"
         pause = FIRST_PAUSE

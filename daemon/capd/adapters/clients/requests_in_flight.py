@@ -43,9 +43,10 @@ class RequestsInFlight:
         *,
         wants_dispatched: bool,
     ) -> None:
-        """Create it. `answer` handles one request and returns the response line.
+        """Create an empty set of requests, whose tasks run in `nursery`.
 
-        With `wants_dispatched`, the client is told of each call before the server gets it.
+        `answer` handles one request and returns the response line, which is written to `sink`. With
+        `wants_dispatched`, the client is told of each call before the server gets it.
         """
         self._turnstile: trio.Semaphore | None = None
         self._sink = sink
@@ -72,9 +73,9 @@ class RequestsInFlight:
         return self._turnstile
 
     def add(self, message: Line, caller: ClientCall) -> bool:
-        """Start answering a request; return False if there are too many.
+        """Start answering a request; return False if too many are in progress.
 
-        A direct call waits for the next `begin`.
+        A call that needs no task of its own waits for the next `begin`.
         """
         # The requests themselves are counted, because two with the same id are one entry in the
         # table.

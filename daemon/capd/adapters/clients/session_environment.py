@@ -15,7 +15,7 @@ from capd_protos.types import SandboxLevel, SessionKey
 
 
 class Stored(Protocol):
-    """The source of values that no client sent."""
+    """The source of the values of keys that no client sent, such as a keyring."""
 
     def values(self) -> Mapping[str, str]:
         """Return all known values, by key."""
@@ -30,7 +30,7 @@ class Stored(Protocol):
         ...
 
     def notes(self) -> list[str]:
-        """Return why a source has no values."""
+        """Return why a source has no values, in cases that may be intended."""
         ...
 
     async def ask_again(self, keys: Collection[str]) -> None:
@@ -77,7 +77,7 @@ class SessionEnvironments:
         return f"SessionEnvironments({len(self._values)} sessions)"
 
     def put(self, session: SessionKey, values: Mapping[str, str]) -> None:
-        """Add values of `session`; an empty value counts as missing."""
+        """Add values that the client of `session` sent; an empty value counts as missing."""
         kept = {key: value for key, value in values.items() if value}
         self._values[session] = {**self._values.get(session, {}), **kept}
 

@@ -36,7 +36,7 @@ class SocketSink:
         )
 
     async def send(self, line: bytes, related: int | str | None = None) -> None:
-        """Write a line.
+        """Write a line to the client.
 
         Raises:
             WriterFullError, FrameCutError: the line cannot be written.
@@ -53,7 +53,7 @@ class SocketSink:
         await self._writer.send(frame)
 
     def post(self, line: bytes, related: int | str | None = None) -> None:
-        """Queue a line.
+        """Queue a line for the client.
 
         Raises:
             WriterFullError: the queue is full.
@@ -66,14 +66,20 @@ class SocketSink:
         return self._writer.put(one_line(line))
 
     def is_out(self, lines: Sequence[bytes]) -> bool:
-        """Write lines at once; return whether all of them were written."""
+        """Write lines to the client without waiting; return whether all of them were written whole.
+
+        The rest of a line that was written in part is queued.
+        """
         return (
             self._writer.begin([one_line(each) for each in lines]) == len(lines)
             and self._writer.is_idle
         )
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Start writing. A task in `nursery` writes the lines that cannot be written at once."""
+        """Start writing. A task in `nursery` writes the lines that cannot be written at once.
+
+        `on_gone` is called when the client has disconnected.
+        """
 
         def on_backlog() -> None:
             # A nursery that is cancelled may close, and then cannot start a task.

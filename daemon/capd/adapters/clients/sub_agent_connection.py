@@ -6,7 +6,7 @@ from capd_protos.types import SessionKey
 
 
 class SubAgentConnection(ClientConnection):
-    """Reaches a sub-agent's client over the connection of the conversation.
+    """Reaches a sub-agent's client over the connection of the conversation that started it.
 
     It sends no notifications about lists and subscriptions: the client lists the conversation's
     tools, and a sub-agent subscribes to nothing.
@@ -32,13 +32,16 @@ class SubAgentConnection(ClientConnection):
         return self._conversation.is_connected
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Ask the client outside of any call.
+        """Send the client a server's request that belongs to no call; return the client's result.
 
-        Raises: as for the conversation's connection.
+        Raises the same errors as `ClientConnection.ask`.
         """
         return await self._conversation.ask(method, params, on_progress)
 
     def tell(self, method: str, params: bytes) -> None:
-        """Notify the client outside of any call, unless it is about a list or a subscription."""
+        """Send the client a notification that belongs to no call.
+
+        One about a list or a subscription is left out.
+        """
         if not method.endswith(("/list_changed", "/resources/updated", "/tasks")):
             self._conversation.tell(method, params)

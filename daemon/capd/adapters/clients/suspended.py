@@ -90,12 +90,12 @@ class SuspendableCall:
         await self.caller.dispatched()
 
     def progress(self, params: bytes) -> None:
-        """Pass progress on to the waiting request."""
+        """Send a progress notification to the client, for the request that waits at the moment."""
         if self._is_awaited:
             self.caller.progress(params)
 
     def tell(self, method: str, params: bytes) -> None:
-        """Pass a notification on to the waiting request."""
+        """Send a notification to the client, for the request that waits at the moment."""
         if self._is_awaited:
             self.caller.tell(method, params)
 
@@ -249,9 +249,10 @@ class SuspendedCalls:
         return await resumed.result(lambda suspended: self.put(suspended, members))
 
     def put(self, call: SuspendableCall, members: Members) -> str:
-        """Keep `call`; return the state that its repetition must contain.
+        """Keep `call` until its client repeats it; return the state that the client must send.
 
-        If there are too many calls, the oldest is given up.
+        `members` are the params of the request. If there are too many calls, the oldest is given
+        up.
         """
         if len(self._calls) >= MOST_SUSPENDED:
             oldest, _ = self._calls.pop(next(iter(self._calls)))
@@ -261,7 +262,7 @@ class SuspendedCalls:
         return state
 
     def take(self, members: Members) -> SuspendableCall | None:
-        """Return the call that a request repeats; None if it repeats none.
+        """Return the call that a request with the params `members` repeats; None if there is none.
 
         Raises:
             EnvelopeError: its state is capd's, but is not valid for this request.

@@ -27,7 +27,7 @@ _BETWEEN_TRIES = 0.02
 
 
 class PlaceUnsafeError(CapdError):
-    """The socket, its folder or a lock cannot be created, or not safely."""
+    """The socket, its folder or a lock cannot be created, or is not safe to use."""
 
 
 class AlreadyServedError(CapdError):
@@ -144,7 +144,7 @@ class PublicListener(Listener[trio.SocketStream]):
     """The public socket. If somebody removes it, it is bound again at the same path."""
 
     def __init__(self, path: Path, inner: trio.SocketListener, ours: int, *, is_kept: bool) -> None:
-        """Create it.
+        """Wrap `inner`, which listens at `path`.
 
         `ours` is the inode at `path`. With `is_kept`, a removed socket is bound again.
         """

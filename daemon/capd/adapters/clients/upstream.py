@@ -211,7 +211,10 @@ class Upstream(ParkableConnection):
         return not self.is_idle and hasattr(self, "_under_way") and self._under_way.is_busy
 
     def close(self, reason: str, *, reconnect: bool) -> None:
-        """Tell the client why, and close the connection."""
+        """Tell the client why, and close the connection.
+
+        With `reconnect`, the client is asked to connect again.
+        """
         self.wake()
         if self._phase is not Phase.OVER:
             self._phase = Phase.CLOSING
@@ -241,7 +244,7 @@ class Upstream(ParkableConnection):
         self._listening.task_changed(task, params)
 
     def notify(self, method: str, params: bytes, related: RequestId = None) -> None:
-        """Pass a notification on."""
+        """Send the client a notification; `related` is the id of the request that it belongs to."""
         member = b',"params":' + params if params else b""
         name = msgspec.json.encode(method)
         self.post(b'{"jsonrpc":"2.0","method":%s%s}' % (name, member), related)
@@ -249,7 +252,7 @@ class Upstream(ParkableConnection):
     async def ask(
         self, method: str, params: bytes, on_progress: OnProgress, related: RequestId = None
     ) -> bytes:
-        """Return the client's result for a server's request.
+        """Send the client a server's request; return the result in the client's answer.
 
         Raises:
             ServerError: the client answered with an error.
@@ -268,11 +271,11 @@ class Upstream(ParkableConnection):
         return await self._questions.ask(method, params, write, on_progress)
 
     def want_environment(self, keys: list[str]) -> None:
-        """Ask the client for the values of `keys`."""
+        """Ask the client for the values of the environment variables `keys`."""
         self.post(msgspec.json.encode(frames.WantEnv(keys)))
 
     async def send(self, line: bytes, related: RequestId = None) -> None:
-        """Write a line.
+        """Write a line to the client; `related` is the id of the request that it belongs to.
 
         Raises:
             WriterFullError, FrameCutError: the line cannot be written.
@@ -280,7 +283,7 @@ class Upstream(ParkableConnection):
         await self._sink.send(line, related)
 
     def post(self, line: bytes, related: RequestId = None) -> None:
-        """Queue a line, which may be lost."""
+        """Queue a line for the client; it is lost if the queue is full."""
         with suppress(WriterFullError):
             self._sink.post(line, related)
 

@@ -59,7 +59,7 @@ class WaitingPlace:
 
 
 class WaitingPool:
-    """At most `most` connections, each for at most `patience` seconds."""
+    """At most `most` connections that wait to be accepted, each for at most `patience` seconds."""
 
     def __init__(self, most: int, patience: float) -> None:
         self._most = most
@@ -72,7 +72,7 @@ class WaitingPool:
 
     @contextmanager
     def place(self, owner: int = 0) -> Iterator[WaitingPlace]:
-        """Hold a place while the block runs.
+        """Hold a place in the pool while the block runs; `owner` is the connecting process's pid.
 
         The block is cancelled if another connection needs the place.
         """
@@ -95,7 +95,7 @@ class WaitingPool:
             doomed.cancel()
 
     def remove(self, waiting: Waiting[int]) -> None:
-        """Forget a connection, if it is still here."""
+        """Forget a waiting connection, if it is still in the pool."""
         self._waiting.pop(waiting.key, None)
 
 

@@ -15,7 +15,10 @@ class Journal:
     """A bounded queue with one reader. `note` is called on every tool call: it only appends."""
 
     def __init__(self, most: int = MOST_WAITING, *, is_kept: bool = True) -> None:
-        """Create it. Without `is_kept`, notes are counted but dropped."""
+        """Create an empty queue for at most `most` notes.
+
+        If `is_kept` is False, notes are counted and dropped.
+        """
         self._notes: deque[Note] = deque(maxlen=most)
         self._most = most
         self._is_kept = is_kept

@@ -88,7 +88,10 @@ class VectorGraph:
     """The vectors of one list of tools, and the graph that finds near ones."""
 
     def __init__(self, vectors: Halves, graph: Index, memory: object = None) -> None:
-        """Create it from the rows, the graph over them, and the object that keeps both mapped."""
+        """Create it from one row for each tool, and the graph that finds near rows.
+
+        `memory` is the mapped file that both are in, which has to stay open; None if there is none.
+        """
         self._vectors = vectors
         self._graph = graph
         self._memory = memory
@@ -100,13 +103,14 @@ class VectorGraph:
 
     @property
     def is_exact(self) -> bool:
-        """False: only the most promising rows are compared."""
+        """Whether every row is compared. Always False: only the most promising rows are."""
         return False
 
     def cosines(self, vector: Vectors, beside: Sequence[int] = ()) -> Vectors:
         """Return the cosine of each row with `vector`; 0 for a row that was not compared.
 
-        The nearest `NEAREST` rows, by the graph, and those in `beside` are compared.
+        Compared are the `NEAREST` rows that the graph finds, and the rows with the indexes
+        `beside`.
         """
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
 
@@ -216,9 +220,14 @@ def _save(path: Path, key: bytes, halves: Halves, graph: bytes) -> None:
 
 
 def _opened(path: Path, key: bytes) -> VectorGraph:
-    """Map the file if it is complete and was made from the vectors that `key` stands for.
+    """Map the file at `path`, and return the graph in it.
 
-    usearch trusts what it maps, so every byte is checked first.
+    The file has to be complete, and made from the vectors that `key` stands for. usearch trusts
+    what it maps, so every byte is checked first.
+
+    Raises:
+        MalformedError: the file does not fit, or is damaged.
+        OSError: it cannot be read.
     """
     import numpy as np  # noqa: PLC0415 - as above
 

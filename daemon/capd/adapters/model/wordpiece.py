@@ -29,9 +29,9 @@ class WordPieces:
     """Tokenizes by one vocabulary. It has no changing state, so any thread may use it."""
 
     def __init__(self, numbers: Mapping[str, int], most: int) -> None:
-        """Create it.
+        """Create a tokenizer with the vocabulary `numbers`: the number of each word piece.
 
-        `numbers` is the vocabulary; a text gets at most `most` pieces, two markers included.
+        A text gets at most `most` pieces, two markers included.
         """
         self._numbers = numbers
         self._most = most
@@ -40,7 +40,7 @@ class WordPieces:
         self._word = lru_cache(_KEPT_WORDS)(self._taken_apart)
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of the pieces in `text`, between the two markers."""
+        """Return the numbers of the word pieces in `text`, between a marker for each end."""
         room = self._most - 2
         found: list[int] = []
         for word in _words(text):

@@ -79,10 +79,11 @@ class Parser:
         idle: float = IDLE,
         environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """Create it. `longest` is the number of CPU seconds that a job may take.
+        """Set the limits; no process is started yet.
 
-        After `idle` seconds without a job the process ends. `environment` returns the variables for
-        the process, with the mark of the daemon's own processes.
+        `longest` is the number of CPU seconds that a job may take. After `idle` seconds without a
+        job the process ends. `environment` returns the variables for the process, with the mark of
+        the daemon's own processes.
         """
         self._longest = longest
         self._idle = idle

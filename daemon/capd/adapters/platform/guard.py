@@ -157,7 +157,11 @@ class Guard:
     """Watches one server's process tree, until it has to be killed."""
 
     def __init__(self, control: int, wake: int, server: int, *, is_wrapped: bool) -> None:
-        """Create it. `is_wrapped` says that bubblewrap is the parent of the server itself."""
+        """Create the guard of the process with the pid `server`.
+
+        `control` is the descriptor of the socket to capd. `wake` is one that becomes readable when
+        a child has ended. `is_wrapped` says that bubblewrap is the parent of the server itself.
+        """
         self._is_wrapped = is_wrapped
         self._control = control
         self._wake = wake

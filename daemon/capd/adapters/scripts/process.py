@@ -79,7 +79,10 @@ class Interpreter:
     """Runs the steps of scripts in an interpreter process, which keeps the last script loaded."""
 
     def __init__(self, on_calls: OnCalls = lambda _: None) -> None:
-        """Create it. `on_calls` is called with a step's calls before the snapshot is made."""
+        """Open the pool of interpreter processes.
+
+        `on_calls` is called with the calls of a step before the snapshot is made.
+        """
         self._on_calls = on_calls
         self._pool = monty.Monty(
             min_processes=2, max_processes=2, request_timeout=WALL_SECONDS
@@ -102,7 +105,7 @@ class Interpreter:
         self._pool.__exit__(None, None, None)
 
     def run(self, step: Step) -> Stepped:
-        """Run one step; return how it ended."""
+        """Run one step of a script; return how it ended: in calls, in a result or in an error."""
         self._printed, self._printed_bytes = [], 0
         began_at = time.perf_counter()
         try:
@@ -339,7 +342,7 @@ def _type_errors(lines: list[str]) -> str:
 
 
 def _error_text(error: monty.MontySyntaxError | monty.MontyRuntimeError) -> str:
-    """Return an exception's text, with the line of the script that raised it."""
+    """Return an exception's text, with the number of the script's line that raised it."""
     text = error.display("type-msg")[:3000]
     for inside, name in _NAMES.items():
         if text.startswith(f"{inside}:"):
@@ -359,7 +362,7 @@ def _error_text(error: monty.MontySyntaxError | monty.MontyRuntimeError) -> str:
 
 
 def main(channel: socket.socket, idle: float) -> None:
-    """Run steps until the socket closes or is idle for too long."""
+    """Run the steps that arrive on the socket `channel`, until it closes or `idle` seconds pass."""
     _bound()
     interpreter: Interpreter | None = None
     for _ in range(_STEPS_OF_ONE_PROCESS):
@@ -384,7 +387,7 @@ def _send(channel: socket.socket, frame: Called | Stepped) -> None:
 
 
 def received(channel: socket.socket) -> bytes | None:
-    """Return the next frame; None at the end of the stream."""
+    """Return the next frame that arrives on the socket; None at the end of the stream."""
     head = _exactly(channel, HEAD_BYTES)
     if head is None:
         return None

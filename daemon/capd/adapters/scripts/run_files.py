@@ -95,7 +95,7 @@ class RunFiles:
         self._folder = folder
 
     def path(self, session: str, request: str) -> Path:
-        """Return the file of one request's run."""
+        """Return the path of the file for the run that the request `request` of `session` began."""
         name = hashlib.sha256(f"{session}\0{request}".encode()).hexdigest()[:32]
         return self._folder / f"{name}{SUFFIX}"
 
@@ -116,7 +116,7 @@ class RunJournal:
     """The file of one run, written as its calls are sent and answered."""
 
     def __init__(self, files: RunFiles, begun: Begun, known: frozenset[int] = frozenset()) -> None:
-        """Create it.
+        """Create the journal of the run `begun`, whose file is in the folder of `files`.
 
         `known` has the ids of those calls of the last suspension that are in the file already.
         """

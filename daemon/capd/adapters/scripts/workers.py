@@ -51,8 +51,9 @@ class ScriptWorkers:
         idle: float = IDLE,
         environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """Create it. At most `most` processes run; each ends after `idle` seconds without a step.
+        """Set the limits; no process is started yet.
 
+        At most `most` processes run, and each ends after `idle` seconds without a step.
         `environment` returns all variables that a process gets.
         """
         self._idle_seconds = idle

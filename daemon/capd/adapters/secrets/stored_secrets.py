@@ -45,10 +45,10 @@ class StoredSecrets:
         *,
         namespaces: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """Create it. `credentials` is systemd's folder of credentials; empty if there is none.
+        """Create the sources: `config` is the folder of `secrets.env`.
 
-        `namespaces` returns the namespaces of profiles, each of which may have its own value of a
-        key.
+        `credentials` is systemd's folder of credentials; empty if there is none. `namespaces`
+        returns the namespaces of profiles, each of which may have its own value of a key.
         """
         self._namespaces = namespaces
         self._folder = credentials

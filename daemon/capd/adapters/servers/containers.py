@@ -98,9 +98,9 @@ class Containers:
     def __init__(
         self, folder: Path, environment: Mapping[str, str], kept: Sequence[str] = ()
     ) -> None:
-        """Create it.
+        """Use the folder `folder`, which gets a folder for each container.
 
-        `folder` has a folder for each container. No container may see the folders `kept`.
+        `environment` is for the engine's program. No container may see the folders `kept`.
         """
         self._folder = folder
         self._environment = environment

@@ -31,12 +31,15 @@ class ListChanges:
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """Create it. `tell` notifies the sessions of a change of `prompts` or `resources`."""
+        """Create it without changes.
+
+        `tell` notifies the sessions that the list `prompts` or `resources` has changed.
+        """
         self._tell = tell
         self._noted = {what: trio.Event() for what in FOLLOWED}
 
     def note(self, what: str) -> None:
-        """Note that a list has changed."""
+        """Note that the server's list `what`, which is `prompts` or `resources`, has changed."""
         self._noted[what].set()
 
     async def follow(self) -> None:
@@ -85,7 +88,7 @@ class Instance:
         self._list_changes = ListChanges(weakly(self._tell_of_change))
 
     def join(self, peer: Peer, uris: Iterable[str] = (), tasks: Iterable[str] = ()) -> None:
-        """Pass the server's messages on to a session that holds the instance.
+        """Pass the server's messages on to a session that holds the instance; `peer` is its client.
 
         `uris` are the resources that the session had subscribed to at an earlier instance. `tasks`
         are the tasks that it listened for there.

@@ -97,7 +97,7 @@ class Listings:
     def __init__(
         self, server_connection: ServerConnection, on_late: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Create it.
+        """Create the lists of the server behind `server_connection`; none is fetched yet.
 
         `on_late` is called with `prompts` or `resources` when a list arrives after a session has
         given up waiting for it.

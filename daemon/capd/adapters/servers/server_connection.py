@@ -149,9 +149,10 @@ class ServerConnection:
         redact: Callable[[str], str] = str,
         spool: ServerSpool | None = None,
     ) -> None:
-        """Create it. `on_list_changed` is called with `tools`, `prompts` or `resources`.
+        """Create the connection to the server `name` over its standard streams.
 
-        Without a spool, a line over the reader's limit is dropped.
+        `on_list_changed` is called with `tools`, `prompts` or `resources`. `redact` removes secrets
+        from a text. Without a spool, a line over the reader's limit is dropped.
         """
         self.name = name
         self.counts: Counter[str] = Counter()

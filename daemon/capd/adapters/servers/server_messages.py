@@ -72,9 +72,11 @@ class ServerMessages:
         post: Callable[[bytes], None],
         on_list_changed: Callable[[str], None],
     ) -> None:
-        """Create it.
+        """Create the handler for the server `name`, whose instance is for `project`.
 
-        `post` queues a line; `on_list_changed` is called with the name of a changed list.
+        `pending` are the calls in progress at the server, and `holders` the sessions that hold the
+        instance. Dropped messages are counted in `counts`. `post` queues a line to the server;
+        `on_list_changed` is called with the name of a changed list.
         """
         self.subscribers: dict[str, dict[SessionKey, Peer]] = {}
         """The sessions that subscribed to a resource, by its URI."""

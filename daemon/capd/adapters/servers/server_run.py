@@ -157,11 +157,13 @@ class ServerRun:
         check_trust: CheckTrust | None = None,
         start_timeout: float | None = None,
     ) -> None:
-        """Create it. `redact` removes the server's secrets from a text.
+        """Create the run of the server `name`, which `serve` starts.
 
-        `client` is the client info for the handshake. `wants_stateless` says which generation to
-        try first, and `probe_patience` how many seconds that may stay unanswered. `check_trust` is
-        called once more after the handshake. `start_timeout` is in seconds; None for the usual one.
+        `client` is the client info for the handshake. `redact` removes the server's secrets from a
+        text. `wants_stateless` says which generation of MCP to try first, and `probe_patience` how
+        many seconds that attempt may stay unanswered. `check_trust` is called once more after the
+        handshake. `vet` returns which listed tools to withhold. `start_timeout` is in seconds; None
+        for the usual one.
         """
         self._start_timeout = start_timeout
         self._vet = vet

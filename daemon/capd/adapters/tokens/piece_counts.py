@@ -42,7 +42,10 @@ class PieceCounts:
     """The known counts of pieces, shared by the whole daemon."""
 
     def __init__(self, counts: Counts | None = None, cache_file: Path | None = None) -> None:
-        """Create it. Without `counts`, nothing is counted, and estimates are upper bounds."""
+        """Use the counts saved in `cache_file`, if it is given, and `counts` for other texts.
+
+        Without `counts`, nothing is counted, and estimates are upper bounds.
+        """
         self._counts = counts
         self._file: StateFile[_Kept] | None = None
         if cache_file is not None:

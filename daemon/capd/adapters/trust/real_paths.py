@@ -14,7 +14,10 @@ class RealPaths:
     def __init__(
         self, reads: TimedReads | None = None, resolve: Callable[[str], str] = real_path
     ) -> None:
-        """Create it. `resolve` returns a real path, and blocks as long as the file system does."""
+        """Create an empty table of paths; `reads` limits how long a lookup may take.
+
+        `resolve` returns a real path, and blocks as long as the file system does.
+        """
         self._reads = reads or TimedReads()
         self._resolve = resolve
         self._found: dict[str, str] = {}

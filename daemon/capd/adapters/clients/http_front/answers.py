@@ -44,7 +44,7 @@ _ERRORED: JsonCodec[_Errored] = JsonCodec(_Errored)
 
 
 class HttpRefusedError(Exception):
-    """A request has to be answered with an HTTP status and a JSON-RPC error."""
+    """Raised for a request that has to be answered with an HTTP status and a JSON-RPC error."""
 
     def __init__(
         self, status: int, text: str, code: int = frames.INVALID_REQUEST, data: object = None
@@ -63,10 +63,10 @@ class Accepted:
 
     @classmethod
     def of(cls, request: HttpRequest) -> "Accepted":
-        """Return the forms that a request accepts.
+        """Return the forms that the `Accept` header of a request names.
 
         Raises:
-            HttpRefusedError: it accepts neither of them.
+            HttpRefusedError: it accepts neither JSON nor events.
         """
         said = ",".join(request.values("accept")).lower()
         kinds = {part.partition(";")[0].strip() for part in said.split(",")} - {""}
@@ -82,7 +82,10 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """A position in an event stream. If the stream has no name, its events have no ids."""
+    """A position in an event stream: its name, the last event's number, and the reader's number.
+
+    If the stream has no name, its events have no ids.
+    """
 
     name: str
     number: int
@@ -117,14 +120,14 @@ async def follow(answer: HttpAnswer, outbox: Outbox, place: StreamPosition, unti
 async def only(exchange: Exchange) -> bytes:
     """Wait for the response to a request that has no other lines, and return it.
 
-    Return empty bytes if none comes, or if it is large.
+    Return empty bytes if none comes, or if the response is too large for memory.
     """
     line = await exchange.outbox.after(0, exchange.outbox.claim())
     return line[1] if line is not None and isinstance(line[1], bytes) else b""
 
 
 def status(line: bytes) -> int:
-    """Return the HTTP status for a response of the stateless generation."""
+    """Return the HTTP status for `line`, a response of the stateless generation."""
     # Cheap also for a large result, which the decoder skips without creating objects.
     try:
         error = _ERRORED.decode(line).error
@@ -134,7 +137,7 @@ def status(line: bytes) -> int:
 
 
 def error_line(message_id: msgspec.Raw | None, error: frames.RpcError) -> bytes:
-    """Return a response with an error."""
+    """Return a response line with `error`; `message_id` is the request's id, None if not known."""
     said = bytes(message_id) if message_id is not None else b"null"
     return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (said, msgspec.json.encode(error))
 

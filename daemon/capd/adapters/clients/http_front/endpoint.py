@@ -103,9 +103,10 @@ class Endpoint:
     """Answers requests; `run` it in a task of its own."""
 
     def __init__(self, opener: SessionOpener, *, poll_after: float = 0.0) -> None:
-        """Create it. An unfinished answer is closed once, after `poll_after` seconds; 0 for never.
+        """Create the endpoint, whose sessions `opener` opens.
 
-        The client then fetches the rest with a GET (MCP, "Streamable HTTP", polling).
+        An unfinished answer is closed once, after `poll_after` seconds; 0 for never. The client
+        then fetches the rest with a GET (MCP, "Streamable HTTP", polling).
         """
         self._opener = opener
         self._poll_after = poll_after or float("inf")
@@ -128,7 +129,7 @@ class Endpoint:
                             log.error("task_failed", task="idle session", **described(error))
 
     async def respond(self, request: HttpRequest, answer: HttpAnswer) -> None:
-        """Answer one accepted request."""
+        """Answer one accepted request by means of `answer`."""
         try:
             if request.path != PATH:
                 await answer.send(404)
@@ -312,7 +313,7 @@ class Endpoint:
         await answer.send(204)
 
     def _named(self, request: HttpRequest) -> HttpSession:
-        """Return the session that `Mcp-Session-Id` names.
+        """Return the session that the request's `Mcp-Session-Id` header names.
 
         Raises:
             HttpRefusedError: there is no such session.
@@ -383,7 +384,7 @@ async def _check_arguments(request: HttpRequest, members: Members, session: Http
 
 @contextmanager
 def _answering(session: HttpSession) -> Iterator[None]:
-    """Keep a session open while a connection uses it."""
+    """Keep a session from being ended as idle while the block runs."""
     session.open_answers += 1
     try:
         yield

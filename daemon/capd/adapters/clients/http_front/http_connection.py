@@ -107,7 +107,7 @@ class HttpAnswer:
         await self._send(h11.Response(status_code=_OK, headers=head), end=False)
 
     async def event(self, data: bytes, number: str = "", *, retry: int | None = None) -> None:
-        """Send one event with the id `number`; `retry` is in milliseconds."""
+        """Send the event with the data `data` and the id `number`; `retry` is in milliseconds."""
         # CR and LF end a line of an event. In JSON they stand only between tokens.
         lines = [b"data: " + data.replace(b"\r", b" ").replace(b"\n", b" ")]
         if retry is not None:
@@ -130,10 +130,10 @@ class HttpAnswer:
         await self.end()
 
     async def event_large(self, frame: LargeFrame, number: str = "") -> None:
-        """Send an event that is too large for memory.
+        """Send an event whose data are too large for memory; `number` is its id.
 
         Raises:
-            trio.BrokenResourceError: as `send_large`.
+            trio.BrokenResourceError: the client has disconnected, or the disk has a fault.
         """
         await self._send((f"id: {number}\n" if number else "").encode() + b"data: ", end=False)
         await self._send_pieces(frame, bytes.maketrans(b"\r\n", b"  "))
@@ -204,7 +204,10 @@ class HttpConnection:
         refusal: Callable[[HttpRequest], Awaitable[Refused | None]],
         respond: Callable[[HttpRequest, HttpAnswer], Awaitable[None]],
     ) -> bool:
-        """Answer one request; return whether another may follow."""
+        """Read and answer one request; return whether another may follow on this connection.
+
+        `refusal` returns why the request is refused; `respond` answers it.
+        """
         head: HttpRequest | None = None
         with trio.move_on_after(HEAD_TIMEOUT):
             head = await self._head()
@@ -241,7 +244,7 @@ class HttpConnection:
         return HttpRequest(event.method.decode("latin-1"), path, headers)
 
     async def _body(self) -> bytes | None:
-        """Return the body; None if it is over the limit."""
+        """Return the body of the request; None if it is over the limit."""
         if self._http.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(status_code=100, headers=[])
             await self._stream.send_all(self._http.send(go_on) or b"")

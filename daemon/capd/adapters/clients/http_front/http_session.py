@@ -56,7 +56,7 @@ class Exchange:
         return b'{"jsonrpc":"2.0","id":"%s",' % self.name.encode()
 
     def with_client_id(self, line: bytes) -> bytes:
-        """Return `line` with the client's own request id."""
+        """Return `line` with the client's own id of the request in place of capd's."""
         if line.startswith(self.head):
             line = b'{"jsonrpc":"2.0","id":%s,' % self.client_id + line[len(self.head) :]
         if self.is_listening:
@@ -87,7 +87,10 @@ class HttpSession:
     # What clients post
 
     async def request(self, message: Message, *, takes_events: bool) -> Exchange:
-        """Pass a request on; return the exchange for its answer."""
+        """Pass a client's request on to the session; return the exchange, which gets the answer.
+
+        `takes_events` says whether the client accepts the answer as events.
+        """
         exchange = Exchange(
             f"http-{next(self._ids)}",
             bytes(message.id),
@@ -117,7 +120,7 @@ class HttpSession:
             await self._pass_on(head, b"params", message.params)
 
     def cancel(self, exchange: Exchange) -> None:
-        """Cancel a request. It gets no answer."""
+        """Cancel the request of `exchange`. It gets no answer."""
         if self._under_way.pop(exchange.name, None) is None:
             return
         exchange.outbox.finish()
@@ -159,7 +162,7 @@ class HttpSession:
     # Where lines go: a LineSink
 
     async def send(self, line: bytes, related: RequestId = None) -> None:
-        """Put a line into its stream; see `post`."""
+        """Put a line into the event stream of the request `related`, as `post` does."""
         self.post(line, related)
         await trio.lowlevel.checkpoint()
 
@@ -200,7 +203,7 @@ class HttpSession:
             self.standalone.put(line)
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Call `on_gone` when the session is over.
+        """Call `on_gone` when the session is over. `nursery` is not used.
 
         No task is needed, because clients fetch the lines.
         """
@@ -211,7 +214,7 @@ class HttpSession:
         on_gone()
 
     async def aclose(self) -> None:
-        """Close all streams."""
+        """Close all event streams."""
         self.is_over.set()
         self.lines.close()
         self.standalone.finish()

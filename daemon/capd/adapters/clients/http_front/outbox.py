@@ -67,7 +67,7 @@ class Outbox:
         self._tell()
 
     def finish(self) -> None:
-        """Complete the stream."""
+        """Complete the stream, so that no line can be added."""
         self.is_over = True
         self._tell()
 
@@ -76,7 +76,7 @@ class Outbox:
         return self._is_complete and number == self._last
 
     def claim(self) -> int:
-        """Replace the present reader; return the number that identifies the new one."""
+        """Become the reader of the stream, in place of any other; return this reader's number."""
         self._readers += 1
         self._tell()
         return self._readers
@@ -87,9 +87,10 @@ class Outbox:
         return oldest - 1 <= number <= self._last
 
     async def after(self, number: int, claim: int) -> tuple[int, Line] | None:
-        """Wait for the line after `number`; return its number and the line.
+        """Wait for the line after line `number`; return its number and the line.
 
-        Return None if there will be none, or if another reader has replaced `claim`.
+        `claim` is the reader's own number. Return None if there will be no such line, or if another
+        reader has replaced this one.
         """
         while claim == self._readers:
             self._read = max(self._read, number)

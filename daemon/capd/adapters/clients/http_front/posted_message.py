@@ -71,7 +71,10 @@ def message_of(body: bytes) -> Message:
 
 
 def client_name(holder: msgspec.Raw, key: str) -> str:
-    """Return the client program's name in the member `key` of `holder`; empty if there is none."""
+    """Return the name of the client program in the member `key` of `holder`, an object in JSON.
+
+    The name is empty if there is none.
+    """
     try:
         return _INFO.decode(members_of(holder)[key]).name[:_LONGEST_NAME]
     except (MalformedError, KeyError):
@@ -79,7 +82,7 @@ def client_name(holder: msgspec.Raw, key: str) -> str:
 
 
 def has_version(params: msgspec.Raw) -> bool:
-    """Tell whether a request names its protocol version."""
+    """Tell whether the params of a request name its protocol version, in `_meta`."""
     try:
         return has_envelope(params) and PROTOCOL_VERSION in members_of(
             members_of(params).get("_meta", msgspec.Raw(b""))
@@ -89,7 +92,7 @@ def has_version(params: msgspec.Raw) -> bool:
 
 
 def agreed_version(response: bytes) -> str:
-    """Return the version in the response to `initialize`; empty if it is an error."""
+    """Return the protocol version in a response to `initialize`; empty for an error response."""
     try:
         found = _INITIALIZED.decode(response).result
     except MalformedError:

@@ -101,6 +101,8 @@ def may_have_arguments(request: HttpRequest, tools: bytes) -> bool:
 def check_arguments(request: HttpRequest, members: Members, tools: bytes) -> None:
     """Check that headers repeat the arguments for which the tool's schema requires that.
 
+    `members` are the params of a tool call, and `tools` is the JSON of the tools' list.
+
     Raises:
         EnvelopeError: a header is missing, has no argument, or differs from its argument.
     """
@@ -150,7 +152,7 @@ def _agrees(text: str | None, value: object) -> bool:
 
 
 def _decoded(text: str) -> str | None:
-    """Return the decoded value of a header; None if it is wrongly encoded."""
+    """Return the value of a header, which may be in base64; None if it is wrongly encoded."""
     encoded = _ENCODED.fullmatch(text)
     if encoded is None:
         return text

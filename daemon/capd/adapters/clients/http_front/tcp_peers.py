@@ -55,7 +55,11 @@ class TcpPeers:
     """Finds out whose process is at the other end; one search serves all waiting connections."""
 
     def __init__(self, peers: Peers, *, searches_servers: bool = False) -> None:
-        """Create it. `searches_servers` is set if processes of some servers may be clients."""
+        """Create the search; `peers` judges the processes that it finds.
+
+        If `searches_servers` is set, processes of servers are searched too, because some servers
+        may be clients.
+        """
         self._peers = peers
         # -1 is no process, so that no processes are spared.
         self._spared = -1 if searches_servers else os.getpid()
@@ -65,7 +69,10 @@ class TcpPeers:
         self._recent: OrderedDict[int, None] = OrderedDict()
 
     async def judge(self, ours: Address, theirs: Address) -> tuple[TcpVerdict, tuple[int, ...]]:
-        """Return whose process is at the other end, and the pids of it and its ancestors."""
+        """Return whose process has the end `theirs` of the connection from `ours`.
+
+        The second result has the pids of the process and its ancestors; empty if none was found.
+        """
         question = _Question(ours, theirs)
         for number in range(TRIES):
             if number:
@@ -84,7 +91,7 @@ class TcpPeers:
         return question.verdict or "unknown", question.chain
 
     def _answer(self, batch: list[_Question]) -> None:
-        """Judge every connection of `batch`. Blocks for some tens of milliseconds at most."""
+        """Set the verdict on each connection in `batch`. Blocks for up to some tens of ms."""
         wanted: dict[int, _Question] = {}
         for question in batch:
             try:
@@ -120,7 +127,7 @@ class TcpPeers:
 
 
 def can_tell() -> bool:
-    """Test whether this system can name the process at the other end. Blocks for a few ms."""
+    """Tell whether this system can name the process at the other end. Blocks for a few ms."""
     try:
         with (
             socket.create_server(("127.0.0.1", 0)) as listening,

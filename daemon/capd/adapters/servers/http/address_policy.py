@@ -50,9 +50,9 @@ class AddressPolicy:
         resolve: Resolve = resolve,
         has_proxy: Callable[[httpx2.URL], bool] | None = None,
     ) -> None:
-        """Create it.
+        """Create the policy for the server at `server_url`, which a person has written.
 
-        `server_url` was written by a person. `has_proxy` tells whether a URL uses a proxy.
+        `resolve` returns the IP addresses of a host. `has_proxy` tells whether a URL uses a proxy.
         """
         self._server = httpx2.URL(server_url)
         self._resolve = resolve

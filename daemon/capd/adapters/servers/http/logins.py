@@ -57,9 +57,9 @@ class Logins:
     """Every login of the daemon, one per server and account."""
 
     def __init__(self, folder: Path, store: "TokenStore | None" = None) -> None:
-        """Create it.
+        """Create the table of logins.
 
-        Logins are saved in `store`; if it is None, in the keyring, or else in `folder`.
+        They are saved in `store`; if it is None, in the keyring, or else in `folder`.
         """
         self._folder = folder
         self._store = store

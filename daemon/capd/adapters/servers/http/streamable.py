@@ -101,9 +101,9 @@ class StreamableWire:
     """One connection over streamable HTTP."""
 
     def __init__(self, link: RemoteLink, fall_back: FallBack | None = None) -> None:
-        """Create it.
+        """Create the transport for the connection `link`; nothing is sent yet.
 
-        `fall_back` tries the older transport with a line; it returns whether that worked.
+        `fall_back` tries to send a line over the older transport; it returns whether that worked.
         """
         self._spec = link.spec
         self._client = link.client
