@@ -28,7 +28,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class ApprovalFile(DocumentFile[_Document, Sequence[PermanentApproval]]):
-    """The file of permanent approvals."""
+    """The file with the tools that a person has approved permanently."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _Document, version=VERSION, most_bytes=MOST_BYTES, is_private=True)

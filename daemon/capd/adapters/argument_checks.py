@@ -34,14 +34,16 @@ _UNUSABLE = _Unusable()
 
 
 class ArgumentChecks:
-    """A cache of the schemas of all called tools, compiled where that was needed."""
+    """Checks the arguments of tool calls; caches the schema of each called tool."""
 
     def __init__(self) -> None:
         self._schemas: dict[bytes, Any] = {}
         self._compiled: dict[bytes, tuple[Validator, SchemaCost] | None] = {}
 
     def check(self, name: str, definition: bytes, arguments: bytes) -> None:
-        """Check the arguments of a call of tool `name`; both texts are JSON.
+        """Check the JSON `arguments` of a call of the tool `name`.
+
+        `definition` is the tool's definition, as JSON from its server.
 
         Raises:
             NotSentError: the arguments do not fit the schema; the text says why.

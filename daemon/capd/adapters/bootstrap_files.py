@@ -14,7 +14,10 @@ MOST_FILES = 64
 
 
 def read_bootstrap(project: str, wanted: Iterable[str]) -> Bootstrap:
-    """Return the `wanted` files that exist, and why others of them cannot be read."""
+    """Return the texts of those `wanted` files of `project` that exist.
+
+    The result also says why others cannot be read.
+    """
     root = Path(project)
     files: list[BootstrapFile] = []
     left_out: dict[str, str] = {}

@@ -68,7 +68,10 @@ class SkillFolders:
 
 
 def client_skills(folders: SkillFolders, project: str) -> dict[str, ClientSkill]:
-    """Return every skill by the name that its client calls it by. Blocks: run it in a thread."""
+    """Return every skill of the user and of `project`, by the name that its client calls it by.
+
+    Blocks: run it in a thread.
+    """
     found: dict[str, ClientSkill] = {}
     own = [folders.claude / "skills", *(folders.home / each for each in _FOLDERS[1:])]
     for folder in own:
@@ -89,7 +92,7 @@ def client_skills(folders: SkillFolders, project: str) -> dict[str, ClientSkill]
 
 
 def stamp_of(skill: ClientSkill) -> Stamp | None:
-    """Return the stamp of a skill's file; None if the file is gone. Blocks."""
+    """Return the stamp of a skill's file, which changes with the file; None without one. Blocks."""
     try:
         status = skill.file.stat()
     except (OSError, ValueError):
@@ -100,7 +103,10 @@ def stamp_of(skill: ClientSkill) -> Stamp | None:
 
 
 def read_needs(skill: ClientSkill, reader: Reader = DIRECT) -> SkillNeeds:
-    """Return the tools and capabilities that a skill names, or why it cannot be read. Blocks."""
+    """Return the tools and capabilities that a skill names, or why it cannot be read. Blocks.
+
+    `reader` parses the skill's file.
+    """
     try:
         if skill.root is None:
             with opened_regular(skill.file) as (descriptor, _):

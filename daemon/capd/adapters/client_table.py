@@ -39,7 +39,10 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits], list[str]]:
-    """Return the table, and a message for each unusable part of the user's file."""
+    """Return the table of clients, and a message for each unusable part of the user's file.
+
+    `own_file` is the user's file; None for capd's own table alone.
+    """
     lines = dict(_shipped_lines())
     problems: list[str] = []
     set_by_user: set[str] = set()

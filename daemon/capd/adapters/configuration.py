@@ -404,12 +404,12 @@ class Configuration(msgspec.Struct, frozen=True):
     registry: RegistryTable = RegistryTable()
 
     def domains(self) -> Domains:
-        """Return the domains of sessions."""
+        """Return the domains that the configuration gives to sessions, by client and by project."""
         projects = {str(expanded(folder)): table.domain for folder, table in self.projects.items()}
         return Domains({name: table.domain for name, table in self.clients.items()}, projects)
 
     def sessions_profiles(self) -> dict[str, Profile]:
-        """Return the profiles, in the order of the file."""
+        """Return the profiles by name, in the order of the file."""
         return {
             name: Profile(
                 name,
@@ -451,7 +451,7 @@ class Configuration(msgspec.Struct, frozen=True):
         }
 
     def routing_switch(self) -> RoutingSwitch:
-        """Return the switch that says whose messages are routed."""
+        """Return the rules that say in which sessions a user's messages are routed."""
         clients = {name: t.routing for name, t in self.clients.items() if t.routing is not None}
         projects = {
             str(expanded(folder)): t.routing
@@ -461,7 +461,7 @@ class Configuration(msgspec.Struct, frozen=True):
         return RoutingSwitch(self.routing.enabled, clients, projects)
 
     def bootstrap_switch(self) -> RoutingSwitch:
-        """Return the switch that says in which sessions bootstrap files are delivered."""
+        """Return the rules that say in which sessions bootstrap files are delivered."""
         clients = {name: t.bootstrap for name, t in self.clients.items() if t.bootstrap is not None}
         projects = {
             str(expanded(folder)): t.bootstrap
@@ -498,7 +498,11 @@ VARIABLES = {
 def effective(
     layers: Sequence[Layer], environment: Mapping[str, str]
 ) -> tuple[Configuration, Merged, list[str]]:
-    """Return the configuration from files and variables, and a line for each unusable variable."""
+    """Return the configuration that the `layers` and the variables `environment` give together.
+
+    A value in a later layer counts before one in an earlier layer, and a variable before both. The
+    second result has the origin of each key, the third a line for each unusable variable.
+    """
     used = list(layers)
     problems: list[str] = []
     for variable, path in VARIABLES.items():
@@ -518,7 +522,10 @@ def effective(
 def load_configuration(
     file: Path, environment: Mapping[str, str]
 ) -> tuple[Configuration, list[str]]:
-    """Return the configuration, and a line for each layer that could not be used."""
+    """Return the configuration that `file` and `environment` give together.
+
+    The second result is a line for each of them that could not be used.
+    """
     own = LastGoodFile(file, lambda text: parse_layer(text, Configuration, str(file)))
     own.load()
     configuration, _, problems = effective([own.layer] if own.layer else [], environment)

@@ -36,14 +36,18 @@ class _Checksummed:
     """Encodes and decodes a baseline with a checksum of its bytes in front."""
 
     def decode(self, data: bytes) -> Baseline:
-        """Return the baseline; raise MalformedError if the checksum is wrong."""
+        """Return the baseline in the bytes of a file.
+
+        Raises:
+            MalformedError: the checksum is wrong, or the bytes are no baseline.
+        """
         digest, _, text = data.partition(b"\n")
         if hashlib.sha256(text).hexdigest().encode() != digest:
             raise MalformedError("its checksum is wrong: it was edited or damaged")
         return _BASELINE.decode(text)
 
     def encode(self, message: Baseline) -> bytes:
-        """Return the bytes of a baseline."""
+        """Return a baseline as the bytes of a file, with their checksum in front."""
         text = _BASELINE.encode(message)
         return hashlib.sha256(text).hexdigest().encode() + b"\n" + text
 
@@ -67,7 +71,7 @@ class DefinitionFiles:
         self._limiter = trio.CapacityLimiter(1)
 
     async def load(self, identity: ServerIdentity) -> LoadedDefinitions:
-        """Return the saved baseline of a server. A damaged file is set aside."""
+        """Return the saved baseline of the server `identity`. A damaged file is set aside."""
         return await trio.to_thread.run_sync(self._load, identity, limiter=self._limiter)
 
     async def load_all(self) -> list[LoadedDefinitions]:
@@ -75,7 +79,7 @@ class DefinitionFiles:
         return await trio.to_thread.run_sync(self._load_all, limiter=self._limiter)
 
     async def save(self, baseline: Baseline) -> str:
-        """Save a baseline; return why that failed, or an empty text."""
+        """Save a server's baseline; return why that failed, or an empty text."""
         return await trio.to_thread.run_sync(self._save, baseline, limiter=self._limiter)
 
     def _file(self, identity: ServerIdentity) -> StateFile[Baseline]:

@@ -8,9 +8,10 @@ _CLOSED = -1
 
 
 def descriptor_of(stream: object) -> Callable[[], int]:
-    """Return a function that returns a stream's descriptor; -1 if it has none or is closed.
+    """Return a function without arguments that returns the descriptor of `stream`.
 
-    Call the function for each write: after a close, the number may belong to another file.
+    It returns -1 if the stream has none, or is closed. Call the function for each write: after a
+    close, the number may belong to another file.
     """
     if isinstance(stream, trio.SocketStream):
         return stream.socket.fileno

@@ -14,7 +14,7 @@ _SLICE = 0.004
 
 
 class FairShare:
-    """Measures one piece of work and gives other tasks as much time.
+    """Measures one piece of work, and gives other tasks of the event loop as much time.
 
     Call `resume` after a pause.
     """

@@ -22,7 +22,7 @@ def expanded(path: str) -> Path:
 
 
 def file_name(path: Path) -> str:
-    """Return a path as valid text, whatever its bytes are."""
+    """Return a path as text that is valid Unicode, whatever its bytes are."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 

@@ -50,7 +50,7 @@ class WriteBatch:
         self._writers: list[FrameWriter] = []
 
     def add(self, writer: "FrameWriter") -> None:
-        """Note that `writer` has frames to write at the end of the block."""
+        """Note that `writer` has frames, which are to be written at the end of the block."""
         self._writers.append(writer)
 
     def __enter__(self) -> None:
@@ -163,7 +163,10 @@ class FrameWriter:
             self._is_out(_Waiting(frame, len(frame), None))
 
     def put(self, frame: bytes) -> bool:
-        """Write a small frame, or add it to the open batch; return False if something is queued."""
+        """Write a small frame at once, or add it to the open batch.
+
+        Return False, and do nothing, if other frames are queued or the frame is large.
+        """
         if self._queue or not self._is_running or len(frame) >= _AT_ONCE_BYTES:
             return False
         if WRITE_BATCH.is_open:
@@ -174,13 +177,13 @@ class FrameWriter:
         return self.begin([frame]) > 0
 
     def flush(self) -> None:
-        """Write the collected frames, and queue what the stream does not accept at once."""
+        """Write the frames of the batch; queue those that the stream does not accept at once."""
         frames, self._gathered = self._gathered, []
         for frame in frames[self.begin(frames) :]:
             self._queue_up(_Waiting(frame, len(frame), None))
 
     def begin(self, frames: Sequence[bytes], on_cut: Callable[[], None] | None = None) -> int:
-        """Write frames at once if nothing is queued; return how many were begun.
+        """Write frames at once, if nothing is queued; return how many were begun.
 
         The rest of a frame that was written in part is queued. `on_cut` is called if that rest
         cannot be written.
@@ -212,7 +215,7 @@ class FrameWriter:
             self._on_backlog()
 
     def _is_out(self, waiting: _Waiting) -> bool:
-        """Write a small frame at once if nothing is queued; queue the rest, or a large frame.
+        """Write a small frame at once, if nothing is queued. Otherwise queue it, or the rest of it.
 
         Return whether the whole frame was written.
         """
@@ -255,7 +258,10 @@ class FrameWriter:
             self.close()
 
     def open(self, on_backlog: Callable[[], None]) -> None:
-        """Write without a task. `on_backlog` is called when somebody has to call `drain`."""
+        """Let senders write from now on, without a task that runs `run`.
+
+        `on_backlog` is called when something is queued, so that somebody has to call `drain`.
+        """
         self._is_running = True
         self._on_backlog = on_backlog
         if self._queue:

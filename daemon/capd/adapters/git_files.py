@@ -45,7 +45,10 @@ def _read(own: Path, common: Path) -> GitCheckout:
 
 
 def _text(path: Path, most_bytes: int) -> str:
-    """Return the text of a file; empty if there is none, or it is too long or unreadable."""
+    """Return the text of the file at `path`.
+
+    It is empty if there is no file, or one that cannot be read or has over `most_bytes` bytes.
+    """
     with suppress(OSError, ValueError), opened_regular(path, os.O_CLOEXEC) as (descriptor, _):
         return read_up_to(descriptor, most_bytes).decode(errors="replace")
     return ""

@@ -1,4 +1,4 @@
-"""Saves what was observed about clients and their lists, in one file of the state folder.
+"""Saves whether clients list their tools again after a change, in one file of the state folder.
 
 An unusable file is set aside, and a new one is started: everything can be observed again.
 """
@@ -21,7 +21,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class HabitFile(DocumentFile[_Document, Sequence[Habit]]):
-    """The file with what was observed about clients."""
+    """The file that says of each client whether it lists its tools again after a change."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _Document, version=VERSION, most_bytes=MOST_BYTES)

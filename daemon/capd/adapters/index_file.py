@@ -30,7 +30,7 @@ MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """How many entries a write changed and kept, and whether the file stayed the same."""
+    """How many entries a write of the file changed and kept, and whether the file is unchanged."""
 
     changed: int
     is_same: bool

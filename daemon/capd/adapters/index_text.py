@@ -55,7 +55,7 @@ class Content:
 
 
 def loaded(text: str) -> Mapping[str, Any]:
-    """Return the parsed text.
+    """Return the data in `text`, the content of capability-index.yaml.
 
     Raises:
         IndexFileError: the text is not YAML, or not a mapping.
@@ -76,11 +76,11 @@ def loaded(text: str) -> Mapping[str, Any]:
 
 @cache
 def _loader() -> Any:
-    """Return a safe loader, in C if available, that limits how deep a text is nested.
+    """Return a class that loads YAML safely, and limits how deep a text is nested.
 
-    50,000 levels overflow libyaml's stack and end the process. From 0.2.6 on libyaml limits
-    brackets to 1,000 levels, and nothing else. Both kinds of PyYAML's loaders call the two methods
-    below around each node.
+    It is in C if available. 50,000 levels overflow libyaml's stack and end the process. From 0.2.6
+    on libyaml limits brackets to 1,000 levels, and nothing else. Both kinds of PyYAML's loaders
+    call the two methods below around each node.
     """
     import yaml  # noqa: PLC0415 - as above
 
@@ -103,7 +103,10 @@ def _loader() -> Any:
 
 
 def own_values(read: Mapping[str, Any]) -> dict[str, document.Overrides]:
-    """Return the values that a person has set; capabilities without any are left out."""
+    """Return the values that a person has set in the file, by capability.
+
+    `read` is the file's data. Capabilities without such values are left out.
+    """
     capabilities = read.get("capabilities")
     if not isinstance(capabilities, Mapping):
         return {}
@@ -116,7 +119,7 @@ def own_values(read: Mapping[str, Any]) -> dict[str, document.Overrides]:
 
 
 def rewritten(old: str, content: Content) -> tuple[str, int]:
-    """Return the whole new text, and how many capabilities have changed.
+    """Return the text `old` of the file, updated to `content`, and how many capabilities changed.
 
     Raises:
         IndexFileError: the old text is not YAML.
@@ -153,9 +156,9 @@ def rewritten(old: str, content: Content) -> tuple[str, int]:
 
 
 def _segments(text: str) -> dict[str, str] | None:
-    """Return the parts of a text by top-level key, each with the comments before it.
+    """Return the parts of the file's text by top-level key, each with the comments before it.
 
-    Return None if the text has another layout.
+    Return None if the text has another layout than capd writes.
     """
     starts = [(_comment_start(text, found.start()), found[1]) for found in _TOP.finditer(text)]
     names = [name for _, name in starts]
@@ -171,7 +174,10 @@ def _segments(text: str) -> dict[str, str] | None:
 
 
 def _blocks(segment: str) -> dict[str, str] | None:
-    """Return the text of each capability; None if they are not listed one below another."""
+    """Return the text of each capability in `segment`, the part below the key `capabilities`.
+
+    Return None if the capabilities are not listed one below another.
+    """
     if not segment:
         return {}
     body = segment[len(_leading(segment)) :].partition("\n")
@@ -194,7 +200,7 @@ def _blocks(segment: str) -> dict[str, str] | None:
 
 
 def _comment_start(text: str, at: int) -> int:
-    """Return the start of the comments directly before a key."""
+    """Return where the comments directly before a key start; the key's line starts at `at`."""
     while at > 0:
         before = text.rfind("\n", 0, at - 1) + 1
         line = text[before : at - 1]
@@ -240,7 +246,7 @@ def _is_touched(name: str, block: str) -> bool:
 
 
 def revised(old: str, words: Mapping[str, Mapping[str, Any]]) -> tuple[str, int]:
-    """Return the text with new words for capabilities, and how many capabilities changed.
+    """Return the text `old` with new words for capabilities, and how many capabilities changed.
 
     `words` has the new values of each capability's keys, by `tap/name`.
 

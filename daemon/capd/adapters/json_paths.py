@@ -47,9 +47,9 @@ _VALUES: JsonCodec[Values] = JsonCodec(Values)
 
 
 async def find(data: bytes, path: str, room: int) -> Values:
-    """Return the number of values at `path` in the JSON `data`, and the first of them.
+    """Return how many values the JSON path `path` matches in `data`, and the first of them.
 
-    The values together have about `room` characters.
+    These have about `room` characters together.
 
     Raises:
         BadPathError: the path is invalid, or takes too long.
@@ -83,9 +83,10 @@ async def find(data: bytes, path: str, room: int) -> Values:
 
 
 def main(path: str, room: int) -> int:
-    """Print how many values are at one path of the JSON on standard input, and the first of them.
+    """Print how many values the JSON path `path` matches in the JSON on standard input.
 
-    The values end with the one that fills `room` characters. Returns the exit code.
+    The first values are printed too, up to the one that fills `room` characters. Returns the exit
+    code.
     """
     limit_to(resource.RLIMIT_CPU, _CPU_SECONDS)
     limit_to(resource.RLIMIT_AS, _MEMORY_BYTES)

@@ -22,7 +22,7 @@ class Validator(Protocol):
         ...
 
     def iter_errors(self, instance: Any) -> Iterator[Any]:
-        """Yield the errors of the library for `instance`."""
+        """Yield the library's errors in `instance`; none if it is valid by the schema."""
         ...
 
 

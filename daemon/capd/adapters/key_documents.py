@@ -45,7 +45,7 @@ class KeyDocument:
 
 
 def key_documents() -> list[KeyDocument]:
-    """Return every key, in the order of the structs."""
+    """Return the documentation of every key, in the order of the structs."""
     variables: dict[Path, str] = {path: variable for variable, path in VARIABLES.items()}
     return [
         KeyDocument(
@@ -116,7 +116,7 @@ def _schema_of(type_: Any) -> Mapping[str, Any]:
 
 
 def _type_text(schema_: Mapping[str, Any]) -> str:
-    """Return a description, for a person, of the values that a schema allows."""
+    """Return a description of the values that the JSON Schema `schema_` allows, for a person."""
     if "enum" in schema_:
         return ", ".join(f"`{each}`" for each in schema_["enum"])
     words = {"string": "text", "boolean": "true or false", "integer": "whole number"}

@@ -12,7 +12,10 @@ READABLE_BYTES = 32 * 1024 * 1024
 
 
 class LargeFrame:
-    """A frame whose result is never in memory as a whole. The frame is written piece by piece."""
+    """A line to a client with a result that is never in memory as a whole.
+
+    It is written piece by piece.
+    """
 
     def __init__(self, before: bytes, result: LargeResult, after: bytes) -> None:
         self.size_bytes = len(before) + result.size_bytes + len(after)

@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class LeftoverFiles:
-    """The cached files of one daemon that belong to a project or a server."""
+    """Finds and removes a daemon's cached files that belong to a project or a server."""
 
     def __init__(self, cache: Path, trust: TrustFile) -> None:
         self._cache = cache

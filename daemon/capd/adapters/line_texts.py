@@ -51,10 +51,10 @@ def one_line(data: bytes) -> bytes:
 
 
 def recover_id(head: bytes) -> int | str | None:
-    """Return the JSON-RPC id of an unreadable frame; None if none is near the beginning.
+    """Return the JSON-RPC id of a message that cannot be parsed; None if none is found.
 
-    This is a scan, not a parse: the rest of the frame may be cut, nested too deeply or not UTF-8.
-    The scan is linear, and reads 64 KiB at most.
+    `head` are the first bytes of the message. This is a scan, not a parse: the rest may be cut,
+    nested too deeply or not UTF-8. The scan is linear, and reads 64 KiB at most.
     """
     text = head[:_SCAN_BYTES].lstrip()
     if not text.startswith(b"{"):

@@ -244,7 +244,7 @@ class LiveSettings:
         return replace(rules, projects=projects, kept_pins=found.kept_pins)
 
     def domain(self, client: str, project: str) -> str:
-        """Return a session's domain; empty if it has none.
+        """Return the domain of a session of `client` in `project`; empty if it has none.
 
         The user's setting for the project or the client counts before the project's own file.
         """
@@ -321,12 +321,15 @@ class LiveSettings:
 
 
 def is_for_restart(path: KeyPath) -> bool:
-    """Tell whether a change of a key applies only from the next start."""
+    """Tell whether a change of the key at `path` applies only from the next start."""
     return path[0] in RESTARTS or path in RESTART_KEYS
 
 
 def _up_to_names(path: KeyPath) -> KeyPath:
-    """Return the path of a key, cut before a name: `clients` for `clients.NAME.x`."""
+    """Return the path of a key, cut before a name that the user chose.
+
+    For example, `clients.NAME.x` gives `clients`.
+    """
     return path[: path.index(ANY)] if ANY in path else path
 
 

@@ -31,7 +31,7 @@ class Sink:
         self._file = file
 
     def write(self, text: str) -> int:
-        """Write a line, after moving a full log file aside. Errors are ignored."""
+        """Write a line to standard error, after moving a full log file aside. Ignore errors."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.keep_bounded()
@@ -53,7 +53,7 @@ class SecretRemover:
         self._redacted = general_redactor(())
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        """Remove secrets from an event."""
+        """Return the event with every secret in its texts replaced."""
         values = frozenset(self.secrets())
         if values != self._values:
             self._values, self._redacted = values, general_redactor(values)

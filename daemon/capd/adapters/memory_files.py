@@ -32,8 +32,9 @@ def read_memories(
 ) -> tuple[tuple[MemoryRead, ...], tuple[Finding, ...]]:
     """Return the memories in `folder` by file, and the problems of the folder.
 
-    Links that lead out of `root` are not followed, because a memory's text is given to models. If
-    `root` is None, all links are followed.
+    `tap` is the tap that they belong to, and `reader` parses them. Links that lead out of `root`
+    are not followed, because a memory's text is given to models. If `root` is None, all links are
+    followed.
     """
     findings: list[Finding] = []
     try:
@@ -92,7 +93,7 @@ def _content(file: Path, root: Path | None) -> bytes:
 
 
 def _once_each(reads: Iterator[MemoryRead]) -> Iterator[MemoryRead]:
-    """Yield the memories without a second one of the same name, such as `a.md` next to `a.toml`."""
+    """Yield the memories, but only the first of each name: `a.md` and `a.toml` have one name."""
     known: dict[str, str] = {}
     for read in reads:
         first = known.setdefault(read.memory.name, read.path) if read.memory else read.path

@@ -36,7 +36,7 @@ class MemoryStore:
         self._secrets = secrets
 
     def names(self) -> list[str]:
-        """Return the names of all files."""
+        """Return the names of all memories in the folder."""
         try:
             found = sorted(self.folder.iterdir())
         except OSError:
@@ -44,10 +44,10 @@ class MemoryStore:
         return [f.stem for f in found if f.suffix in SUFFIXES and not f.name.startswith(".")]
 
     def text(self, name: str) -> tuple[Path, str]:
-        """Return a memory's file and its text.
+        """Return the file of the memory `name`, and its text.
 
         Raises:
-            NotStoredError: there is none of this name.
+            NotStoredError: there is none of this name, or it cannot be read.
         """
         file = self._file(name)
         try:
@@ -83,7 +83,7 @@ class MemoryStore:
         return file
 
     def forget(self, name: str) -> Path:
-        """Move a memory to `.forgotten`, and return its new path.
+        """Move the memory `name` to the folder `.forgotten`, and return its new path.
 
         Raises:
             NotStoredError: there is none of this name.

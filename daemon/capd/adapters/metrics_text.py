@@ -26,12 +26,12 @@ class _Numbers(Collector):
         self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics."""
+        """Return all metrics, for prometheus_client."""
         return self._families
 
 
 def metrics_text(tally: Tally, status: Document) -> str:
-    """Return the text for the counts in `tally` and the document `status`."""
+    """Return the daemon's metrics, from the counts in `tally` and from `status`."""
     registry = CollectorRegistry()
     families = [*_of_daemon(status["daemon"]), *_of_notes(tally)]
     families += [*_of_sessions(status["sessions"]), *_of_servers(status["servers"])]

@@ -18,13 +18,16 @@ MOST_KEPT = 2000
 
 
 class MistakeChecks:
-    """The compiled schemas of all memories."""
+    """Finds the memory whose mistake a call repeats; keeps the compiled schemas of memories."""
 
     def __init__(self) -> None:
         self._compiled: dict[bytes, Validator | None] = {}
 
     def prepare(self, memories: Sequence[MemorySpec]) -> None:
-        """Compile the schemas in advance: loading the library alone takes a tenth of a second."""
+        """Compile the schemas of `memories` in advance.
+
+        Loading the library alone takes a tenth of a second, for which no call should wait.
+        """
         for memory in memories:
             if memory.refuses:
                 self._validator(memory.arguments)

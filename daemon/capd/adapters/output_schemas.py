@@ -32,8 +32,9 @@ _DEFINITION: JsonCodec[_Definition] = JsonCodec(_Definition)
 def objections_of(definition: bytes) -> Objections | None:
     """Return a function that checks structured content; None if the tool has no output schema.
 
-    The function takes the content as JSON. It returns the path of each value that violates the
-    schema; only the empty path, for the whole content, if it cannot be checked.
+    `definition` is the tool's definition as JSON. The function takes the content as JSON. It
+    returns the path of each value that violates the schema; only the empty path, for the whole
+    content, if it cannot be checked.
     """
     if _MARK not in definition:
         return None

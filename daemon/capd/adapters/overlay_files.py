@@ -94,12 +94,18 @@ def _read(folder: Path, reader: Reader, known: UnchangedFiles[Overlay] | None) -
 
 
 def overlay_folders(list_file: Path) -> list[Path]:
-    """Return the folders of the user's own overlays, whether they exist or not."""
+    """Return the folders of the user's own overlays, whether they exist or not.
+
+    `list_file` is the user's list of taps, which names some of them.
+    """
     return _own_folders(list_file, _listed(list_file)[0])
 
 
 def _listed(list_file: Path) -> tuple[_OverlayList, str]:
-    """Return the overlays that the list names, and why the list cannot be used, or empty."""
+    """Return the overlays that the list of taps names, and why the list cannot be used.
+
+    The second result is empty if the list can be used.
+    """
     try:
         text = list_file.read_text(encoding="utf-8")
         return msgspec.convert(tomllib.loads(text), _OverlayList), ""
@@ -124,7 +130,10 @@ def _folders_in(root: Path) -> list[Path]:
 
 
 def read_overlay_folder(folder: Path, reader: Reader = DIRECT) -> Overlay:
-    """Return the overlay in `folder`; if it cannot be read, one with only the reason."""
+    """Return the overlay in `folder`; if it cannot be read, an empty one that says why.
+
+    `reader` parses its files.
+    """
     texts: dict[str, str] = {}
     try:
         named = islice((folder / "capabilities").glob("*.toml"), MOST_FILES)

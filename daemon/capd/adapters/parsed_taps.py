@@ -53,7 +53,7 @@ class ParsedTaps:
         self._was_restored = file is None
 
     def restore(self) -> None:
-        """Load the cache of an earlier daemon, once; without it everything is read again."""
+        """Load the entries that an earlier daemon saved. Only the first call does something."""
         if self._was_restored or self._file is None:
             return
         self._was_restored = True
@@ -66,7 +66,7 @@ class ParsedTaps:
             return
 
     def keep(self) -> None:
-        """Drop entries that were not used since the last call, and save new ones."""
+        """Drop entries that were not used since the last call; save the others if any is new."""
         self.folders.sweep()
         self.capabilities.sweep()
         self.vectors.sweep()

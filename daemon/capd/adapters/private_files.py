@@ -20,7 +20,8 @@ def read_private(path: Path, most_bytes: int) -> bytes:
 
     Raises:
         OSError: it cannot be read.
-        MalformedError: it is not a regular file, is too large, or another user can write it.
+        MalformedError: it is not a regular file, has more than `most_bytes`, or another user can
+            write it.
     """
     with opened_private(path, most_bytes) as file:
         return file.read(most_bytes)
@@ -28,11 +29,12 @@ def read_private(path: Path, most_bytes: int) -> bytes:
 
 @contextmanager
 def opened_private(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
-    """Open a regular file that only its owner can write.
+    """Open a regular file that only its owner can write, for reading while the block runs.
 
     Raises:
         OSError: it cannot be read.
-        MalformedError: it is not a regular file, is too large, or another user can write it.
+        MalformedError: it is not a regular file, has more than `most_bytes`, or another user can
+            write it.
     """
     # Non-blocking: opening a FIFO must not wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -55,11 +57,12 @@ def write_whole(
     has_other_writers: bool = False,
     check: Callable[[Path], object] | None = None,
 ) -> None:
-    """Replace a file atomically, with mode 0600: readers see the old content or the new one.
+    """Replace the content of the file at `path` by `data`, with mode 0600.
 
-    `is_durable` says that the file must survive a loss of power. `has_other_writers` says that
-    others may write it at the same time; each writer then has a temporary file of its own. `check`
-    raises if the temporary file must not replace the current one.
+    The change is atomic: readers see the old content or the new one. `is_durable` says that the
+    file must survive a loss of power. `has_other_writers` says that others may write it at the same
+    time; each writer then has a temporary file of its own. `check` raises if the temporary file
+    must not replace the current one.
 
     Raises:
         OSError: it cannot be written; the old file stays.

@@ -22,7 +22,10 @@ _KEY = lazy_pattern(rb"^(?:export[ \t]+)?([A-Z][A-Z0-9_]{0,63})=(?!=)", re.MULTI
 
 
 async def project_files(root: str) -> tuple[str, ...]:
-    """Return the names in `root`; none if there is no root, or it does not answer in time."""
+    """Return the names in the folder `root`, and the keys of its `.env`.
+
+    There are none if `root` is empty, or if the folder does not answer in time.
+    """
     if not root:
         return ()
     with trio.move_on_after(LONGEST_WAIT):
@@ -31,7 +34,7 @@ async def project_files(root: str) -> tuple[str, ...]:
 
 
 def listing(root: Path) -> tuple[str, ...]:
-    """Return the names in `root`, at most `MOST_NAMES`, and the keys of its `.env`."""
+    """Return at most `MOST_NAMES` names in the folder `root`, and the keys of its `.env`."""
     try:
         names = [
             f"{path.name}/" if path.is_dir() else path.name

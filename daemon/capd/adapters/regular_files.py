@@ -53,10 +53,10 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def read_up_to(descriptor: int, most_bytes: int) -> bytes:
-    """Return a file's content, at most `most_bytes`.
+    """Return the content of an open file, given its descriptor.
 
     Raises:
-        OSError: it cannot be read, or has more.
+        OSError: it cannot be read, or has more than `most_bytes` bytes.
     """
     parts: list[bytes] = []
     left = most_bytes + 1

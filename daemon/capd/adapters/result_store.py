@@ -77,7 +77,7 @@ _RECORD: MsgpackCodec[StoredResult] = MsgpackCodec(StoredResult)
 
 @runtime_checkable
 class Linkable(Protocol):
-    """Bytes in a temporary file that can be given a name."""
+    """Bytes in a temporary file without a name, which can get one."""
 
     async def link(self, path: Path) -> None:
         """Give the file a name; raise OSError if that is impossible."""
@@ -108,7 +108,7 @@ class ResultStore:
         self._secret = b""
 
     async def keep(self, result: Result, session: SessionKey, tool: str) -> str:
-        """Store a whole result; return its handle.
+        """Store a whole result that `session` got from `tool`; return its handle.
 
         Raises:
             OSError: it cannot be written.
@@ -138,7 +138,9 @@ class ResultStore:
         return await self._run(lambda: self._found(handle))
 
     async def read(self, record: StoredResult, start: int, size_bytes: int) -> bytes:
-        """Return a checked part of a result; it has fewer than `size_bytes` at the result's end.
+        """Return `size_bytes` bytes of a stored result from the offset `start`; fewer at its end.
+
+        The bytes are checked by their digests.
 
         Raises:
             NotKeptError: the result was removed, or its file was changed.
@@ -230,7 +232,7 @@ class ResultStore:
         self._handles_of.setdefault(record.sha256, set()).add(record.handle)
 
     def _forget(self, handle: str) -> None:
-        """Forget a handle; its file stays."""
+        """Forget a handle. The file of its result stays."""
         assert self._records is not None
         self._expire(handle)
         self._records.pop(handle, None)
@@ -407,8 +409,8 @@ class ResultStore:
 def _bytes_of(path: Path, most_bytes: int) -> bytes:
     """Return the content of a file of the store.
 
-    Raise OSError if it is too large or not a regular file: whoever can write in the folder may have
-    put a pipe or a link to a device in its place.
+    Raises OSError if it is too large or not a regular file: whoever can write in the folder may
+    have put a pipe or a link to a device in its place.
     """
     with opened_regular(path, os.O_NOFOLLOW) as (descriptor, _):
         return read_up_to(descriptor, most_bytes)

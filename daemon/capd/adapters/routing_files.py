@@ -44,13 +44,13 @@ def read_profile(file: Path = PROFILE_FILE) -> RoutingProfile:
 
 
 def profile_text(profile: RoutingProfile) -> bytes:
-    """Return the content of the file of a routing profile."""
+    """Return `profile` in the format of its file, as bytes."""
     return msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n"
 
 
 @cache
 def background_messages() -> tuple[str, ...]:
-    """Return the background messages, one for each line of the file."""
+    """Return the background messages: messages that need no capability."""
     lines = BACKGROUND_FILE.read_text(encoding="utf-8").splitlines()
     return tuple(line for line in lines if line.strip())
 

@@ -92,10 +92,10 @@ class SessionFiles:
 
 
 class _WithDigest:
-    """Encodes records with a digest at the end."""
+    """Encodes a record of a session with a digest of its bytes at the end, and decodes it."""
 
     def encode(self, record: SessionRecord, /) -> bytes:
-        """Return a record as bytes."""
+        """Return a record as the bytes of its file."""
         with_room = msgspec.structs.replace(record, digest="0" * _DIGEST_LENGTH)
         content = _RECORD.encode(with_room)[:-_DIGEST_LENGTH]
         return content + _digest(content)

@@ -11,7 +11,10 @@ from capd.core.tools.curation import CurationRules
 
 
 def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits]) -> SessionRules:
-    """Return the settings of sessions in the form that the core uses."""
+    """Return the settings of sessions in the form that the core uses.
+
+    `table` is the table of clients, which says what each of them can do.
+    """
     sessions, surface, policy = (
         configuration.sessions,
         configuration.surface,

@@ -28,7 +28,8 @@ def read_skills(
 ) -> tuple[tuple[SkillRead, ...], tuple[Finding, ...]]:
     """Return the skills of the tap at `root`, and the problems of their folder.
 
-    Links that lead out of `root` are not followed, because a skill's text is given to a model.
+    `tap` is the tap's name, and `reader` parses the files. Links that lead out of `root` are not
+    followed, because a skill's text is given to a model.
     """
     findings: list[Finding] = []
     try:
@@ -51,7 +52,10 @@ def read_skills(
 
 
 def skill_body(file: Path, reader: Reader = DIRECT) -> str | None:
-    """Return the current text of a skill; None if it cannot be read."""
+    """Return the present text of the skill in `file`; None if it cannot be read.
+
+    `reader` parses the file.
+    """
     try:
         # Of `<tap>/skills/<name>/SKILL.md`.
         content = _content(file.parents[2], file)

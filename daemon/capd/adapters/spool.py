@@ -26,7 +26,7 @@ class SpoolFullError(Exception):
 
 
 class Spool:
-    """The spool of one daemon, with files in `folder`."""
+    """The disk space for long lines of one daemon, with files in `folder`."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self.folder = folder
@@ -38,7 +38,7 @@ class Spool:
     def of_server(
         self, most_files: int = MOST_FILES, longest_bytes: int = LONGEST_BYTES
     ) -> "ServerSpool":
-        """Return the part of the spool for one server."""
+        """Return a part of the spool for one server, with these limits of its own."""
         return ServerSpool(self, most_files, longest_bytes)
 
 
@@ -52,7 +52,7 @@ class ServerSpool:
         self._most_files = most_files
 
     def file(self) -> "SpoolFile":
-        """Return an empty file.
+        """Return a new, empty file of the spool.
 
         Raises:
             SpoolFullError: the server has too many files.
@@ -104,7 +104,7 @@ class SpoolFile:
         self._unwritten, self._unwritten_bytes = [], 0
 
     async def read(self, start: int, size_bytes: int) -> bytes:
-        """Return the bytes from `start` on; fewer at the end of the file.
+        """Return `size_bytes` bytes of the file from the offset `start`; fewer at its end.
 
         Raises:
             OSError: the disk fails.

@@ -33,11 +33,15 @@ class Codec(Protocol[T]):
     """Encodes and decodes the value of a file."""
 
     def decode(self, data: bytes, /) -> T:
-        """Return the decoded value; raise MalformedError."""
+        """Return the value in the bytes of a file.
+
+        Raises:
+            MalformedError: the bytes do not contain such a value.
+        """
         ...
 
     def encode(self, message: T, /) -> bytes:
-        """Return the encoded value."""
+        """Return a value as the bytes of a file."""
         ...
 
 
@@ -46,7 +50,7 @@ class Versioned(Protocol):
 
     @property
     def version(self) -> int:
-        """The version."""
+        """The version of the format that the document is in."""
         ...
 
 
@@ -202,8 +206,8 @@ class DocumentFile(ABC, Generic[Document, T]):
 
     @abstractmethod
     def _value(self, document: Document | None) -> T:
-        """Return the value in a document; the empty value for None."""
+        """Return the value that a document contains; the empty value for None."""
 
     @abstractmethod
     def _document(self, value: T) -> Document:
-        """Return the document that is written for a value."""
+        """Return the document that is written to the file for `value`."""

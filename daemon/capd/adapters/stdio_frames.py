@@ -28,7 +28,7 @@ class FrameStalledError(CapdError):
 
 
 class WriterFullError(CapdError):
-    """The queue is full or the stream is dead; nothing of this frame was written."""
+    """The queue of frames is full, or the stream is dead; nothing of this frame was written."""
 
 
 class FrameCutError(CapdError):
@@ -36,12 +36,12 @@ class FrameCutError(CapdError):
 
 
 class WriterStalledError(CapdError):
-    """The peer stopped reading in the middle of a frame."""
+    """The peer stopped reading in the middle of a frame, and did not go on in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One line without its newline."""
+    """One line from a server, without its newline."""
 
     data: bytes
 
@@ -98,7 +98,7 @@ class FrameReader:
         self._is_ended = False
 
     def allow(self, cap_bytes: int) -> None:
-        """Keep lines of up to `cap_bytes` in memory from now on.
+        """Keep lines of up to `cap_bytes` bytes in memory from now on.
 
         A line that has begun and is already longer than the old or the new limit keeps the old one.
         """
@@ -121,7 +121,7 @@ class FrameReader:
         return self
 
     async def __anext__(self) -> Frame | Oversized:
-        """Return the next line.
+        """Return the next line of the stream.
 
         Raises:
             FrameStalledError: A line began and did not go on in time.
@@ -274,7 +274,7 @@ class FrameReader:
 
 
 def _ends_of(chunks: list[bytes]) -> tuple[bytes, bytes]:
-    """Return the first and the last bytes of `chunks`, without joining all of them."""
+    """Return the first and the last bytes of the line in `chunks`, without joining all of them."""
     head = tail = b""
     for chunk in chunks:
         head += chunk[: _END_BYTES - len(head)]

@@ -13,7 +13,10 @@ from capd.core.errors import described
 
 @contextmanager
 def boundary(name: str, *, log: FilteringBoundLogger) -> Iterator[None]:
-    """Run the block; if it raises an error, log that as `task_failed` and go on after the block."""
+    """Run the block; if it raises an error, log that as `task_failed` and go on after the block.
+
+    `name` is what the log calls the block.
+    """
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the boundary

@@ -16,7 +16,7 @@ class Notifier:
         """Seconds without a message after which systemd ends the daemon; 0 if it does not watch."""
 
     def ready(self, status: str) -> None:
-        """Report that the daemon accepts connections."""
+        """Report that the daemon accepts connections; `status` is shown by `systemctl status`."""
         self._send(f"READY=1\nMAINPID={os.getpid()}\nSTATUS={status}")
 
     def alive(self) -> None:

@@ -71,7 +71,7 @@ class TapPlace:
     def root(self) -> Path:
         """The folder that must contain all skills and memories of the tap.
 
-        A link that leads out of it is not followed.
+        A link that leads out of this folder is not followed.
         """
         return self.within or self.path
 
@@ -102,6 +102,8 @@ def starter_place() -> TapPlace:
 def tap_places(list_file: Path) -> list[TapPlace]:
     """Return the taps in order of precedence: the user's as added, then `starter` if wanted.
 
+    `list_file` is the user's list of taps.
+
     Raises:
         TapUnreadableError: the list exists and cannot be used.
     """
@@ -127,14 +129,14 @@ def tap_places(list_file: Path) -> list[TapPlace]:
 
 
 def is_own(place: TapPlace, list_file: Path) -> bool:
-    """Tell whether a tap was written by the user and capd alone."""
+    """Tell whether only the user and capd itself have written the tap at `place`."""
     return place.name == STARTER or place.path == list_file.parent / OWN_FOLDER
 
 
 def read_tap(place: TapPlace, reader: Reader = DIRECT, known: ParsedTaps | None = None) -> Tap:
     """Return the tap at `place`; `reader` parses its files.
 
-    Results for unchanged files come from `known`.
+    Results for unchanged files come from the cache `known`.
 
     Raises:
         TapUnreadableError: there is no folder of capabilities, skills or memories, or it was
@@ -199,7 +201,7 @@ def _why_unread(place: TapPlace, error: OSError) -> str:
 
 
 def capability_files(place: TapPlace) -> Iterator[CapabilityFiles]:
-    """Yield the files of each capability's folder, by name.
+    """Yield the files of each capability's folder in the tap at `place`, sorted by name.
 
     Raises:
         OSError: they cannot be read.
@@ -226,7 +228,10 @@ def _files_of(place: TapPlace, name: str) -> CapabilityFiles:
 def _read_capability(
     place: TapPlace, name: str, reader: Reader, known: ParsedTaps | None
 ) -> tuple[bytes, CapabilityRead]:
-    """Return a capability with a digest of its files."""
+    """Return the capability `name` of a tap, after a digest of its files.
+
+    `reader` parses the files; a result for unchanged files comes from the cache `known`.
+    """
     folder = f"{place.path}/capabilities/{name}"
     # Ten thousand paths take 0.1 s, and hardly any tap has providers chosen.
     provider = (
@@ -301,7 +306,7 @@ def _checked_vectors(place: TapPlace) -> tuple[str, tuple[Finding, ...]]:
 
 
 def _file_bytes(file: Path, most_bytes: int) -> bytes:
-    """Return the content of a regular file, cut after one byte more than `most_bytes`."""
+    """Return the content of a regular file; of a larger one, the first `most_bytes` + 1 bytes."""
     with (
         opened_regular(file, os.O_NOFOLLOW) as (descriptor, _),
         os.fdopen(os.dup(descriptor), "rb") as stream,

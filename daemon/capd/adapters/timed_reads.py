@@ -33,7 +33,7 @@ class TimedReads:
         self._limiters: dict[str, trio.CapacityLimiter] = {}
 
     async def of(self, place: str, read: Callable[[], T]) -> T:
-        """Run `read`, which reads `place`, in a thread; return its result.
+        """Call `read`, which reads the path `place`, in a thread; return its result.
 
         If the caller gives up, `read` may still run, and a later caller for `place` waits for it.
 

@@ -57,16 +57,19 @@ class ToolLists:
         server_version: str,
         tools: list[ToolDefinition],
     ) -> None:
-        """Save a server's current list, replacing the earlier one."""
+        """Save the list of tools that the server `name` has at present, replacing its earlier one.
+
+        `identity` is the hash of the server's definition.
+        """
         listed = ToolList(identity, name, server_version, time.time(), list(tools))
         await trio.to_thread.run_sync(self._save, listed, limiter=self._limiter)
 
     async def load(self, identity: ServerIdentity) -> ToolList | None:
-        """Return the last list of a server; None if there is none."""
+        """Return the last list of tools of the server `identity`; None if there is none."""
         return await trio.to_thread.run_sync(self._load, identity, limiter=self._limiter)
 
     async def load_all(self, identities: list[ServerIdentity]) -> dict[ServerIdentity, ToolList]:
-        """Return the last lists of servers; those without one are missing."""
+        """Return the last list of tools of each server; servers without one are left out."""
         return await trio.to_thread.run_sync(self._load_all, identities, limiter=self._limiter)
 
     def _file(self, identity: ServerIdentity) -> StateFile[ToolList] | None:

@@ -59,7 +59,7 @@ _ANSWER: JsonCodec[_Answer] = JsonCodec(_Answer)
 
 
 class Traces:
-    """The spans of one process."""
+    """The OpenTelemetry spans of one process, one for each request."""
 
     def __init__(self) -> None:
         self._start: Callable[..., Span] | None = None
@@ -67,7 +67,10 @@ class Traces:
         """Whether spans are wanted."""
 
     def begin(self, method: str, params: bytes, session: str) -> "Span | None":
-        """Return the span of a request that begins; None if no span is made."""
+        """Return a span for the request `method` of `session`; None if no span is made.
+
+        `params` are its params as JSON, whose `_meta` may name the span above this one.
+        """
         if self._start is None or method not in TRACED:
             return None
         try:
@@ -82,7 +85,7 @@ class Traces:
         return self._start(name, attributes, context.traceparent, context.tracestate)
 
     def end(self, span: "Span", *, failed: str = "") -> None:
-        """End a span; `failed` names the kind of failure, if there was one."""
+        """End a span; `failed` names the kind of failure, empty if there was none."""
         if failed:
             span.set_attribute("error.type", failed)
             span.set_status(_error_status())
@@ -121,7 +124,7 @@ TRACES = Traces()
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Tell whether the variables enable traces."""
+    """Tell whether the variables in `environment` enable traces."""
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     exporter = environment.get("OTEL_TRACES_EXPORTER", "")
@@ -132,7 +135,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def failure_in(line: bytes) -> str:
-    """Return the kind of failure in an answer; empty if it is a result."""
+    """Return the kind of failure in `line`, the answer to a request; empty if it is a result."""
     if len(line) > LARGEST_LOOKED_INTO:
         return ""
     try:
@@ -148,12 +151,14 @@ class _ToOurLog(logging.Handler):
     """Passes the libraries' log records to capd's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the record."""
+        """Write a library's log record to capd's log."""
         log.warning("otel", reason=record.getMessage()[:500])
 
 
 def _provider(environment: Mapping[str, str]) -> "TracerProvider":
-    """Import and set up the span exporter. Blocks, so run it in a thread.
+    """Import and set up what sends spans, as the variables in `environment` say.
+
+    Blocks, so run it in a thread.
 
     Raises:
         ImportError: the extra `otel` is not installed.

@@ -24,7 +24,10 @@ UNCHANGED_NS = 100_000_000
 
 
 class UnchangedFiles(Generic[T]):
-    """Cached results by a key that the caller chooses; each is valid for one mark of its files."""
+    """A cache of results of reading files; each is valid as long as its files have one mark.
+
+    The caller chooses the key of each result.
+    """
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[int, T]] = {}
@@ -33,13 +36,13 @@ class UnchangedFiles(Generic[T]):
         """Whether an entry was added or dropped since the last `kept`."""
 
     def get(self, key: str, mark: int) -> T | None:
-        """Return the result under `key`, if its files still have this mark; otherwise None."""
+        """Return the result that is cached under `key`; None if its files have another mark."""
         self._used.add(key)
         found = self._made.get(key)
         return found[1] if found is not None and mark and found[0] == mark else None
 
     def put(self, key: str, mark: int, made: T) -> None:
-        """Cache the result of files with this mark; a mark of 0 is not cached."""
+        """Cache the result `made` of files with this mark; a mark of 0 is not cached."""
         self._used.add(key)
         if mark:
             self._made[key] = (mark, made)
@@ -88,7 +91,9 @@ class FolderMarks:
         self._used: set[str] = set()
 
     def mark(self, folder: str, suffix: str) -> int:
-        """Return what `mark_of_folder` returns. Always pass the same suffix for a folder.
+        """Return the mark of the files in `folder` with this suffix, as `mark_of_folder` does.
+
+        Always pass the same suffix for a folder.
 
         Raises:
             OSError: the folder cannot be read.
@@ -166,7 +171,7 @@ def mark_of_file(file: str) -> int:
 
 
 def _mark(files: Iterable[tuple[str, os.stat_result]]) -> int:
-    """Return a mark of `files`, which are sorted."""
+    """Return a mark of `files`, which are sorted: a number that changes with any of them."""
     latest = 0
     seen: list[str] = []
     for path, status in files:

@@ -49,7 +49,10 @@ class WatchError(CapdError):
 
 
 def watched_folders(list_file: Path, memories: Path | None = None) -> Folders:
-    """Return the folders of the user's taps, overlays and memories."""
+    """Return the folders of the user's taps, overlays and memories, which are to be watched.
+
+    `list_file` is the list of taps, and `memories` the folder of memories.
+    """
     found: dict[Path, frozenset[str] | None] = {}
     _add(found, list_file.parent, list_file.name)
     if memories is not None:
@@ -107,7 +110,7 @@ class Watch:
         self._backend: RustNotify | None = None
 
     async def __aenter__(self) -> Self:
-        """Start watching.
+        """Start watching the folders.
 
         Raises:
             WatchError: the kernel refuses.
@@ -131,7 +134,7 @@ class Watch:
         self._stopped.set()
 
     async def changed(self) -> None:
-        """Return after a watched name has changed, once no further change follows for a moment.
+        """Wait until a watched name has changed, and no further change follows for a moment.
 
         Raises:
             WatchError: changes are not reported any longer.

@@ -20,12 +20,12 @@ RequestId = int | str | None
 
 
 def dispatched_line(request_id: int | str) -> bytes:
-    """Return the frame `dispatched`, which tells the client that a request may run from now on."""
+    """Return the frame `dispatched`: the request with this id may run from now on."""
     return b'{"capd":"dispatched","id":%s}' % msgspec.json.encode(request_id)
 
 
 def durable_line(request_id: int | str) -> bytes:
-    """Return the frame that says that another daemon can continue a request."""
+    """Return the frame `durable`: another daemon can continue the request with this id."""
     return b'{"capd":"durable","id":%s}' % msgspec.json.encode(request_id)
 
 
@@ -176,6 +176,7 @@ class ClientCall:
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
         """Send the client a server's request; return the client's result.
 
-        It is as `ask` of `callers.Peer`.
+        `on_progress` receives the params of progress that the client reports. The errors are those
+        of `Peer.ask` in `servers/callers.py`.
         """
         return await self._connection.ask(method, params, on_progress, self.request_id)

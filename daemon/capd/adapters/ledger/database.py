@@ -58,7 +58,10 @@ class Database:
         self._tried(write)
 
     def prune(self, now: float) -> None:
-        """Remove old notes, and the oldest ones while the file is too large."""
+        """Remove notes that are too old at the time `now`.
+
+        While the file is too large, remove the oldest notes as well.
+        """
 
         def remove(connection: sqlite3.Connection) -> None:
             since = self._retention.keep_since(now)
@@ -148,7 +151,7 @@ class Database:
         return self._tried(lambda connection: connection.execute(query, values).fetchall())
 
     def _tried(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the result of `act`.
+        """Return the result of `act`, which is called with the open database.
 
         If the file is damaged, start a new one and call `act` again.
         """
@@ -205,7 +208,11 @@ class _UnusableError(sqlite3.DatabaseError):
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    """Create the tables in an empty file; check any other file."""
+    """Create the tables in an empty file; check any other file.
+
+    Raises:
+        _UnusableError: the file is not a ledger of this version, or is damaged.
+    """
     # A small page cache instead of the default 2 MB, because notes are seldom read.
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     version = connection.execute("PRAGMA user_version").fetchone()[0]

@@ -25,7 +25,7 @@ _INDEXES = ("calls(at)", "calls(identity, tool, at)", "decisions(at)", "decision
 
 
 def statements() -> list[str]:
-    """Return the statements that create the tables."""
+    """Return the SQL statements that create the tables."""
     made = []
     for kind, table in TABLES.items():
         if kind not in _ADDED:
@@ -40,7 +40,7 @@ def statements() -> list[str]:
 
 
 def added() -> list[str]:
-    """Return the statements that create the tables which an older file may lack."""
+    """Return the SQL statements that create the tables which an older file may lack."""
     made = []
     for kind in _ADDED:
         table = TABLES[kind]
@@ -55,14 +55,14 @@ def _creation(kind: type[Note], table: str) -> str:
 
 
 def insertion(kind: type[Note]) -> str:
-    """Return the statement that adds a note of this kind."""
+    """Return the SQL statement that adds a note of this kind to its table."""
     marks = ", ".join("?" for _ in msgspec.structs.fields(kind))
     # The table's name is a constant; values are passed as parameters.
     return f"INSERT INTO {TABLES[kind]} VALUES ({marks})"  # noqa: S608
 
 
 def row(note: Note) -> tuple[Any, ...]:
-    """Return a note's values in the order of its table's columns."""
+    """Return the values of `note` in the order of the columns of its table."""
     return tuple(
         msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value
         for value in msgspec.structs.astuple(note)
@@ -70,7 +70,10 @@ def row(note: Note) -> tuple[Any, ...]:
 
 
 def read(kind: type[T], rows: Iterable[tuple[Any, ...]]) -> list[T]:
-    """Return rows as structs; rows spoiled by a damaged page are left out."""
+    """Return `rows` of the table for notes of `kind` as structs.
+
+    Rows that a damaged page has spoiled are left out.
+    """
     fields = msgspec.structs.fields(kind)
     encoded = {f.name for f in fields if get_origin(f.type) in {list, dict}}
     found = []

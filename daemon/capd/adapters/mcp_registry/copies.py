@@ -45,7 +45,7 @@ class CopyFiles:
         self._folder = cache / FOLDER
 
     def read(self, url: str) -> Copy:
-        """Return the copy of a registry, empty if there is none."""
+        """Return the saved copy of the registry at `url`; an empty copy if there is none."""
         found = self._file(url).read()
         return found if found is not None and found.url == url else Copy(url)
 
@@ -69,21 +69,24 @@ class CopyFiles:
 
 
 def is_fresh(copy: Copy, now: float) -> bool:
-    """Tell whether a copy needs no refresh yet. A clock that was set back makes it stale."""
+    """Tell whether a copy needs no refresh at the time `now`.
+
+    A clock that was set back makes it stale.
+    """
     return 0 <= now - copy.synced_at < FRESH
 
 
 async def refresh(
     copy: Copy, fetcher: Fetcher, save: Callable[[Copy], None], on_read: OnRead
 ) -> str:
-    """Bring a copy up to date; return a note for a person, empty if there is none.
+    """Bring a copy of a registry up to date; return a note for a person, empty if there is none.
 
     `save` is called after every tenth page of a first refresh, so that an interruption loses
-    little.
+    little. `on_read` is called with the number of servers read so far.
 
     Raises:
         FetchError, EntryError: the registry does not answer as the API specifies. Pages that were
-        read are kept.
+            read are kept.
     """
     began = time.time()
     since = datetime.fromtimestamp(began - _OVERLAP, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -134,7 +137,9 @@ async def refresh(
 
 
 async def entry(url: str, name: str, version: str, fetcher: Fetcher) -> tuple[Entry, bytes]:
-    """Return one version of a server (or `latest`), and its bytes.
+    """Return the entry of the server `name` in the registry at `url`, and the entry's bytes.
+
+    `version` is an exact version, or `latest`.
 
     Raises:
         FetchError: the registry cannot be asked, or has no such version.

@@ -54,7 +54,10 @@ class NotListedError(CapdError):
 
 
 def sandboxes_to_try(server: ServerSpec, *, is_image: bool) -> list[SandboxRule]:
-    """Return the sandboxes to try, strictest first."""
+    """Return the sandboxes in which to try `server`, the strictest first.
+
+    `is_image` says whether the server is the image of a container.
+    """
     if server.transport != "stdio" or is_image:
         return [GUARD]
     return [STRICT_ALONE, STRICT, GUARD]
@@ -119,9 +122,9 @@ def _named(rule: SandboxRule) -> str:
 
 
 def offline(environment: Mapping[str, str], rule: SandboxRule) -> dict[str, str]:
-    """Return the server's environment for one attempt.
+    """Return the environment of a server for one attempt in the sandbox `rule`.
 
-    If the attempt has no network, the environment tells launchers to work offline.
+    If the sandbox has no network, the environment tells launchers to work offline.
     """
     if rule.network is False:
         return {**environment, "NPM_CONFIG_OFFLINE": "true", "UV_OFFLINE": "1"}

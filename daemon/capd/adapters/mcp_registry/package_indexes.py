@@ -59,7 +59,7 @@ class NpmSettings:
 
 
 def npm_settings(environment: Mapping[str, str]) -> NpmSettings:
-    """Return npm's settings of this user. Blocks."""
+    """Return npm's settings of this user, from variables and files. Blocks."""
     lowered = {
         name.lower(): value
         for name, value in environment.items()
@@ -84,7 +84,7 @@ def npm_settings(environment: Mapping[str, str]) -> NpmSettings:
 
 
 def python_indexes(environment: Mapping[str, str]) -> list[str]:
-    """Return the URLs of uv's indexes, the first one to ask first. Blocks."""
+    """Return the URLs of uv's package indexes, in the order in which to ask them. Blocks."""
     found: list[str] = []
     default = ""
     for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL"):

@@ -176,7 +176,10 @@ async def _image(resolution: Resolution, fetcher: Fetcher, recorded: str) -> Art
 
 
 async def _token(challenge: str, base: str, fetcher: Fetcher) -> str:
-    """Return a token for reading a public image, by the token protocol of image registries."""
+    """Return a token for reading a public image, by the token protocol of image registries.
+
+    `challenge` is the registry's `WWW-Authenticate` header, and `base` the registry's URL.
+    """
     said = dict(_CHALLENGE.findall(challenge[:4000]))
     realm = said.pop("realm", "")
     if not realm.startswith("https://") and _host(realm) != _host(base):
@@ -196,7 +199,10 @@ class _File:
 
 
 def _files_of(answer: bytes, page: str) -> list[_File]:
-    """Return the files of a page of the simple API, in JSON (PEP 691) or HTML (PEP 503)."""
+    """Return the files that a page of a Python index lists, in JSON (PEP 691) or HTML (PEP 503).
+
+    `answer` is the page, and `page` its URL.
+    """
     if answer.lstrip()[:1] == b"{":
         listed = _decoded(answer).get("files")
         found = []
@@ -233,7 +239,7 @@ class _Links(html.parser.HTMLParser):
 
 
 def _chosen(files: list[_File], project: str, version: str) -> _File:
-    """Return the file of a version that runs on every platform."""
+    """Return the file of `version` to install: a wheel for every platform, else the source."""
     of_version = [each for each in files if _is_release_file(each.name, project, version)]
     if not of_version:
         raise PackageError(f"has no version {version} in its index")
@@ -283,7 +289,10 @@ async def _kept(
     check: Callable[[Digests], None],
     headers: Mapping[str, str],
 ) -> Path:
-    """Download a file, check it, and move it into the folder for its digest; return its path."""
+    """Download a file, check it, and move it into the folder for its digest; return its path.
+
+    `check` gets the digests of the download, and raises if they are wrong.
+    """
     name = wanted.name
     if not _FILE_NAME.fullmatch(name):
         raise PackageError("has a file whose name is not one of a package")
@@ -317,7 +326,7 @@ def _refuse_other(integrity: str, recorded: str) -> None:
 
 
 def _sha512(said: str) -> str:
-    """Return the SHA-512 among the hashes of a subresource integrity; empty if there is none."""
+    """Return the SHA-512 in the subresource integrity `said`; empty if there is none."""
     for each in said[:4000].split():
         kind, _, value = each.partition("?")[0].partition("-")
         try:
@@ -330,7 +339,10 @@ def _sha512(said: str) -> str:
 
 
 def _npm_program(name: str, manifest: Mapping[str, Any]) -> str:
-    """Return the program that `npx` would run: the only one, or the one with the package's name."""
+    """Return the program of an npm package that `npx` would run; `manifest` is its `package.json`.
+
+    It is the only program, or the one with the package's name.
+    """
     short = name.rpartition("/")[2]
     written = manifest.get("bin")
     programs = {short: written} if isinstance(written, str) else written
@@ -345,7 +357,7 @@ def _npm_program(name: str, manifest: Mapping[str, Any]) -> str:
 
 
 def _own_host(url: str, base: str) -> str:
-    """Return a tarball's URL, with npm's own host replaced by the registry that was asked."""
+    """Return `url` with npm's own host replaced by `base`, the registry that was asked."""
     if _host(url) == _host(NPM) and _host(base) != _host(NPM):
         return base + urlsplit(url).path
     if urlsplit(url).scheme not in {"https", urlsplit(base).scheme}:

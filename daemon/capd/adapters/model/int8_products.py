@@ -81,18 +81,18 @@ def with_int8_products(model: bytes) -> bytes:
 
 
 class _Map(NamedTuple):
-    """The names of what a linear map takes."""
+    """The names of the values that a linear map takes in the graph."""
 
     given: str
     matrix: str
-    """The int8 numbers."""
+    """The matrix, as int8."""
     scales: str
     widening: set[str]
-    """What the two nodes make that widen the matrix."""
+    """The results of the two nodes that widen the matrix to float32."""
 
 
 def _with_int8_products(graph: Sequence[Field]) -> Iterator[bytes | memoryview]:
-    """Yield the fields of the graph; each map's nodes come in place of its MatMul."""
+    """Yield the fields of the changed graph: each map gets other nodes in place of its `MatMul`."""
     nodes = {_made(field): field for field in graph if field.number == NODE}
     maps = _maps(nodes)
     if len(maps) != MAPS:
@@ -117,7 +117,10 @@ def _with_int8_products(graph: Sequence[Field]) -> Iterator[bytes | memoryview]:
 
 
 def _maps(nodes: Mapping[str, Field]) -> dict[str, _Map]:
-    """Return the linear maps with an int8 matrix, by the names of their products."""
+    """Return the linear maps whose matrix is int8, each by the name of its product.
+
+    `nodes` are the nodes of the graph, each by the name of its result.
+    """
     found = {}
     for made, product in nodes.items():
         given, *others = texts_of(product, INPUT)
@@ -130,9 +133,10 @@ def _maps(nodes: Mapping[str, Field]) -> dict[str, _Map]:
 
 
 def _shortened(nodes: Mapping[str, Field]) -> tuple[dict[str, dict[str, str]], set[str]]:
-    """Return other names for the inputs of some nodes, and which nodes go.
+    """Return which nodes get other inputs, and which nodes are removed.
 
-    A node has the name of what it makes.
+    The first result has, for each changed node, the new name of each input by its old name. A node
+    is named by its result; `nodes` are all nodes by these names.
     """
     taken_by = {name: made for made, each in nodes.items() for name in texts_of(each, INPUT)}
     others: dict[str, dict[str, str]] = {}
@@ -153,7 +157,10 @@ def _shortened(nodes: Mapping[str, Field]) -> tuple[dict[str, dict[str, str]], s
 
 
 def _quantisation(given: str) -> Iterator[bytes]:
-    """Yield the nodes that make `given`.int8 and `given`.step [texts, tokens, 1]."""
+    """Yield the nodes that turn the value `given` into whole numbers and their scales.
+
+    The results are `given`.int8, and `given`.step of shape [texts, tokens, 1].
+    """
     step, rows, whole = f"{given}.step", f"{given}.rows", f"{given}.whole"
     last = message(ATTRIBUTE, text(1, "axes"), number(8, 2), number(20, _INTS_ATTRIBUTE))
     for extreme, operator, factor in (
@@ -175,7 +182,7 @@ def _quantisation(given: str) -> Iterator[bytes]:
 
 
 def _product(each: _Map, made: str) -> Iterator[bytes]:
-    """Yield the nodes that make `made`, the product of the map."""
+    """Yield the nodes that compute `made`, the product of the map `each`, in whole numbers."""
     factors = [f"{each.given}.int8", each.matrix, _ONE, each.scales, _MIDDLE]
     yield node("MatMulIntegerToFloat", factors, f"{made}.steps", text(DOMAIN, _DOMAIN))
     yield node("Mul", [f"{made}.steps", f"{each.given}.step"], made)

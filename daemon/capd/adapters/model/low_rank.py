@@ -52,7 +52,7 @@ _FLOAT, _FLOAT16 = 1, 10
 
 
 class Change(NamedTuple):
-    """The change of one linear map."""
+    """The low-rank change of one linear map of the model."""
 
     layer: int
     part: str
@@ -79,7 +79,7 @@ SIZE_BYTES = sum(RANK * (into + out) * _NUMBER_BYTES for *_, into, out in change
 
 
 def changes_in(adapter: bytes) -> list[Change]:
-    """Return the changes in the content of a file.
+    """Return the changes in `adapter`, the content of a file of low-rank changes.
 
     Raises:
         ValueError: its size is wrong.
@@ -106,7 +106,10 @@ def with_switch(model: bytes, adapter: bytes) -> bytes:
 
 
 def _changed(graph: Sequence[Field], changes: list[Change]) -> Iterator[bytes | memoryview]:
-    """Yield the fields of the graph, in which each changed product is followed by its change."""
+    """Yield the fields of the changed graph: a node that computes a changed product is replaced.
+
+    `graph` are the fields of the graph as the model has it.
+    """
     nodes = [field for field in graph if field.number == NODE]
     added_in = {name: each for each in nodes for name in texts_of(each, INPUT)}
     made_by = {name: each for each in nodes for name in texts_of(each, OUTPUT)}
@@ -135,7 +138,7 @@ def _changed(graph: Sequence[Field], changes: list[Change]) -> Iterator[bytes | 
 
 
 def _with_change(product: Field, change: Change) -> Iterator[bytes]:
-    """Yield the nodes and numbers that take the place of the node `product`."""
+    """Yield the nodes and numbers that take the place of the node `product`, for `change`."""
     given, matrix = texts_of(product, INPUT)
     [made] = texts_of(product, OUTPUT)
     name = f"adapter.{change.layer}.{change.part}"
@@ -160,6 +163,6 @@ def _with_change(product: Field, change: Change) -> Iterator[bytes]:
 
 
 def _one_number() -> bytes:
-    """Return the type of the switch: a tensor of one float32."""
+    """Return the type of the input `SWITCH`, a tensor of one float32, as a protocol buffer."""
     shape = message(2, message(1, number(1, 1)))
     return message(1, number(1, _FLOAT), shape)

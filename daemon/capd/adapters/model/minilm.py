@@ -143,7 +143,7 @@ class MiniLM:
             after_load()
 
     def embed(self, texts: Sequence[str], *, is_changed: bool = False) -> npt.NDArray[np.float32]:
-        """Return one unit vector per text, in the order given.
+        """Return one unit vector for each text, in the order given.
 
         With `is_changed`, they are the vectors of the changed encoder, which routing compares. A
         text is cut at MAX_TEXT_CHARACTERS and at `MODEL.max_tokens`.
@@ -158,7 +158,7 @@ class MiniLM:
         return vectors[np.array([distinct[text] for text in texts], np.intp)]
 
     def _run(self, batch: list[list[int]], *, is_changed: bool) -> npt.NDArray[np.float32]:
-        """Embed one batch, padding every text to the longest."""
+        """Return the vectors of one batch of token ids, padding every text to the longest."""
         import numpy as np  # noqa: PLC0415
 
         ids = np.zeros((len(batch), max(map(len, batch))), np.int64)
@@ -210,7 +210,10 @@ def token_ids(tokenizer: WordPieces, text: str) -> list[int]:
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield batches of indexes of `lengths`, similar lengths together, within all limits."""
+    """Yield batches of texts as indexes of `lengths`, the numbers of tokens of all texts.
+
+    Texts of similar length are together, and each batch is within all limits.
+    """
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         # In ascending order, so the next text is the longest and sets the padded length.
@@ -235,7 +238,12 @@ def _installed_model() -> Path:
 
 
 def _pinned_bytes(what: str, path: Path, size: int, sha256: str, remedy: str) -> bytes:
-    """Read a file once; raise unless it is exactly the pinned file."""
+    """Return the bytes of the file at `path`, if they have the given size and sha256.
+
+    Raises:
+        ModelUnusableError: the file is missing or another one; the text names `what` it is, and
+            ends with `remedy`.
+    """
     name = f"{what} file {path}"
     try:
         with path.open("rb") as file:

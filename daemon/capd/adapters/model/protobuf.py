@@ -17,7 +17,7 @@ _MORE = 0x80
 
 
 class Field(NamedTuple):
-    """A field of a message."""
+    """One field of a protocol buffer message."""
 
     number: int
     content: memoryview
@@ -49,7 +49,7 @@ def fields(message: memoryview) -> Iterator[Field]:
 
 
 def texts_of(message: Field, number: int) -> list[str]:
-    """Return the texts of a message's fields with this number, in order."""
+    """Return the texts in the fields of `message` that have this number, in order."""
     return [
         str(field.content, "utf-8") for field in fields(message.content) if field.number == number
     ]
@@ -66,33 +66,42 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def head(number: int, size: int) -> bytes:
-    """Return the key and the length of a field that has `size` bytes."""
+    """Return the first bytes of a field with `size` bytes of content: its key and its length."""
     return _as_varint(number << 3 | _LENGTH_DELIMITED) + _as_varint(size)
 
 
 def number(field: int, value: int) -> bytes:
-    """Return a field that is a plain number, which must not be negative."""
+    """Return the bytes of a field that is a plain number, which must not be negative.
+
+    `field` is the field's number, and `value` its content.
+    """
     return _as_varint(field << 3) + _as_varint(value)
 
 
 def message(field: int, *parts: bytes) -> bytes:
-    """Return a field that is a message with these fields, or the bytes of a text."""
+    """Return the bytes of the field `field` with the content `parts`: fields, or a text's bytes."""
     return head(field, sum(map(len, parts))) + b"".join(parts)
 
 
 def text(field: int, content: str) -> bytes:
-    """Return a field that is a text."""
+    """Return the bytes of the field `field` with a text as its content."""
     return message(field, content.encode())
 
 
 def node(operator: str, inputs: Iterable[str], output: str, *others: bytes) -> bytes:
-    """Return a node of a graph; `others` are more of its fields, such as attributes."""
+    """Return a node of an ONNX graph as bytes, with the names of its inputs and its output.
+
+    `others` are more of its fields, such as attributes.
+    """
     names = [text(INPUT, each) for each in inputs]
     return message(NODE, *names, text(OUTPUT, output), text(OPERATOR, operator), *others)
 
 
 def renamed(field: Field, names: Mapping[str, str]) -> bytes:
-    """Return a node with other inputs and outputs, and without its name, which must be unique."""
+    """Return a node with other inputs and outputs; `names` has the new names by the old.
+
+    The node's own name is left out, because it must be unique.
+    """
     parts: list[bytes] = []
     for each in fields(field.content):
         if each.number in {INPUT, OUTPUT}:
@@ -106,7 +115,10 @@ def renamed(field: Field, names: Mapping[str, str]) -> bytes:
 def with_graph(
     model: bytes, change: Callable[[Sequence[Field]], Iterable[bytes | memoryview]]
 ) -> bytes:
-    """Return a model whose graph has the fields that `change` makes of its graph's fields."""
+    """Return `model` with another graph.
+
+    `change` gets the fields of the model's graph, and returns those of the new one.
+    """
     parts: list[bytes | memoryview] = []
     for field in fields(memoryview(model)):
         if field.number == GRAPH_OF_MODEL:

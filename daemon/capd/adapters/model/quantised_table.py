@@ -36,7 +36,10 @@ def look_up_before_widening(model: bytes, table: str) -> bytes:
 
 
 def _exchanged(graph: Sequence[Field], table: str) -> Iterator[bytes | memoryview]:
-    """Yield the fields of the graph, in which the lookup comes before the nodes that widen rows."""
+    """Yield the fields of the changed graph: rows of `table` are looked up, and then widened.
+
+    `graph` are the fields of the graph as the model has it.
+    """
     nodes = [field for field in graph if field.number == NODE]
     [scaling] = [node for node in nodes if table in texts_of(node, OUTPUT)]
     as_float, scales = texts_of(scaling, INPUT)

@@ -51,7 +51,7 @@ _PART_BYTES = 1 << 20
 
 
 class _Mapped:
-    """The vectors of a mapped file, found by the hashes of their texts."""
+    """The vectors in a mapped file, which are found by the hashes of their texts."""
 
     def __init__(self, digests: npt.NDArray[np.uint8], vectors: Rows, content: mmap.mmap) -> None:
         import numpy as np  # noqa: PLC0415 -- lazy: it takes 60 ms
@@ -69,7 +69,7 @@ class _Mapped:
         return len(self.digests)
 
     def rows(self, digests: list[bytes]) -> list[int]:
-        """Return the row of each hash; -1 for one that is unknown."""
+        """Return the index of the row of each hash; -1 for a hash that is not in the file."""
         import numpy as np  # noqa: PLC0415 -- as above
 
         if not digests or not len(self):
@@ -123,7 +123,7 @@ class VectorCache:
         return len(self._unsaved) + (len(self._stored) if self._stored is not None else 0)
 
     def get(self, texts: Iterable[str]) -> dict[str, Rows]:
-        """Return the known vectors by text, read-only; unknown texts are left out."""
+        """Return the cached vectors by text, read-only; texts without one are left out."""
         wanted = list(texts)
         digests = [_digest(text) for text in wanted]
         rows = self._stored.rows(digests) if self._stored is not None else [-1] * len(wanted)
@@ -169,7 +169,7 @@ class VectorCache:
             self.reason = None
 
     def rest(self) -> None:
-        """Release the memory of the pages that were read; the file is read again when needed."""
+        """Release the memory of pages of the file that were read. They are read again if needed."""
         if self._stored is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._stored.content.madvise(mmap.MADV_DONTNEED)
 

@@ -72,7 +72,7 @@ log = structlog.get_logger(actor="finder")
 
 
 def is_installed() -> bool:
-    """Return whether the extra is there. Nothing of it is imported."""
+    """Tell whether the extra with usearch is installed. Nothing of it is imported."""
     try:
         return importlib.util.find_spec("usearch") is not None
     except (ImportError, ValueError):
@@ -154,7 +154,7 @@ def vector_graph(
 
 
 def _key(model_key: str, texts: Sequence[str]) -> bytes:
-    """Return a hash of everything from which the graph is made."""
+    """Return a hash of everything that the graph is made from: the model, the texts and usearch."""
     # It imports zipfile, which no start needs.
     from importlib.metadata import version  # noqa: PLC0415
 

@@ -25,14 +25,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Job(Protocol[T_co]):
-    """One text, or the texts of one folder, to be parsed."""
+    """A text, or the texts of one folder, with the code that parses them."""
 
     def run(self) -> T_co:
         """Parse the text; return the result."""
         ...
 
     def unread(self, reason: str) -> T_co:
-        """Return the result for a text that cannot be read, with `reason` as a finding."""
+        """Return the result for a text that cannot be read; it contains `reason`."""
         ...
 
 
@@ -50,12 +50,12 @@ class Reader(Protocol):
 
 
 class Direct:
-    """Runs jobs in this process: for the user's own texts, and in short-lived commands."""
+    """A `Reader` that runs jobs in this process, for the user's own texts and for commands."""
 
     is_spent = False
 
     def read(self, job: Job[T]) -> T:
-        """Run a job."""
+        """Run a job in this process, and return its result."""
         return job.run()
 
 
@@ -73,10 +73,12 @@ class SettingsRead(msgspec.Struct, frozen=True):
     """False if parsing the same text may work later: the parser process failed, not the text."""
 
     def layer(self, origin: str) -> Layer:
-        """Return the result as a layer of settings.
+        """Return the settings as a layer that `configuration.effective` merges.
+
+        `origin` names the file in errors and as the origin of keys.
 
         Raises:
-            UnusableError: nothing in it can be used.
+            UnusableError: nothing in the file can be used.
         """
         if self.error:
             raise UnusableError(self.error)
@@ -112,7 +114,7 @@ class ReadProjectSettings(msgspec.Struct, frozen=True, tag="settings"):
         return SettingsRead(kept.tables, kept.notes)
 
     def unread(self, reason: str) -> SettingsRead:
-        """Return a result without settings."""
+        """Return a result without settings, which says `reason`."""
         return SettingsRead(error=reason)
 
 
@@ -131,7 +133,7 @@ class ReadCapability(msgspec.Struct, frozen=True, tag="capability"):
         return read_capability(self.tap, files, self.provider)
 
     def unread(self, reason: str) -> CapabilityRead:
-        """Return a result without a capability."""
+        """Return a result without a capability, which says `reason`."""
         finding = Finding(self.path, 0, f"left out: {reason}")
         return CapabilityRead(self.name, None, reason, (finding,), bool(self.provider))
 
@@ -147,7 +149,7 @@ class ReadSkill(msgspec.Struct, frozen=True, tag="skill"):
         return read_skill(self.tap, self.file)
 
     def unread(self, reason: str) -> SkillRead:
-        """Return a result without a skill."""
+        """Return a result without a skill, which says `reason`."""
         finding = Finding(self.file.path, 0, f"left out: {reason}")
         return SkillRead(self.file.folder, self.file.path, None, (finding,))
 
@@ -176,7 +178,7 @@ class ReadSkillNeeds(msgspec.Struct, frozen=True, tag="skill_needs"):
         return skill_needs(self.content)
 
     def unread(self, reason: str) -> SkillNeeds:
-        """Return a result without tools."""
+        """Return a result without tools, which says `reason`."""
         return SkillNeeds(error=reason)
 
 
@@ -191,7 +193,7 @@ class ReadMemory(msgspec.Struct, frozen=True, tag="memory"):
         return read_memory(self.tap, self.file)
 
     def unread(self, reason: str) -> MemoryRead:
-        """Return a result without a memory."""
+        """Return a result without a memory, which says `reason`."""
         finding = Finding(self.file.path, 0, f"left out: {reason}")
         return MemoryRead(self.file.path, None, (finding,))
 
@@ -207,7 +209,7 @@ class ReadOverlay(msgspec.Struct, frozen=True, tag="overlay"):
         return read_overlay(self.path, self.texts)
 
     def unread(self, reason: str) -> Overlay:
-        """Return an empty overlay."""
+        """Return an empty overlay, which says `reason`."""
         return Overlay(self.path, None, 0, (), (Finding(self.path, 0, reason),))
 
 
@@ -221,7 +223,7 @@ class ReadToolSnapshot(msgspec.Struct, frozen=True, tag="tools"):
         return read_snapshot(self.data)
 
     def unread(self, reason: str) -> SnapshotRead:
-        """Return a result without a snapshot."""
+        """Return a result without tools, which says `reason`."""
         return SnapshotRead(findings=(Finding(SNAPSHOT, 0, f"left out: {reason}"),))
 
 

@@ -101,7 +101,7 @@ class Parser:
         return process.pid if process is not None and process.is_alive else None
 
     def start(self) -> None:
-        """Start the process in advance, so that the first job does not wait for it.
+        """Start the parser process in advance, so that the first job does not wait for it.
 
         If it cannot be started, the first job tries again.
         """
@@ -111,7 +111,10 @@ class Parser:
                     self._process = _Process(self._longest, self._idle, self._environment())
 
     def read(self, job: Job[T]) -> T:
-        """Return the result of a job; jobs run one after the other. Failures are in the result."""
+        """Return the result of a job, which runs in the parser process after all earlier jobs.
+
+        If the job fails, the result says why.
+        """
         return self.timed(job)[0]
 
     def timed(self, job: Job[T]) -> tuple[T, float]:
@@ -145,14 +148,14 @@ class Parser:
         return BudgetedReader(self)
 
     def close(self) -> None:
-        """End the process."""
+        """End the parser process."""
         with self._turn:
             if self._process is not None:
                 self._process.end()
                 self._process = None
 
     def _answer(self, asked: bytes) -> tuple[bytes, float]:
-        """Return a job's result and its CPU seconds.
+        """Return the encoded result of the encoded job `asked`, and its CPU seconds.
 
         Raises:
             _UnreadError: there is no result.
@@ -236,11 +239,11 @@ class _Process:
         return self._process.returncode in {-signal.SIGPROF, -signal.SIGXCPU, -signal.SIGSEGV}
 
     def answer(self, asked: bytes) -> tuple[bytes, float]:
-        """Return the result of a job and its CPU seconds.
+        """Return the encoded result of the encoded job `asked`, and its CPU seconds.
 
         Raises:
             _UnreadError: the job failed, and the process goes on.
-            OSError: it has ended, or does not answer.
+            OSError: the process has ended, or does not answer.
         """
         deadline = time.monotonic() + DEADLINE
         self._channel.settimeout(DEADLINE)

@@ -26,14 +26,14 @@ _PAUSE = 0.01
 
 
 class ServerGroups:
-    """The control groups of one daemon's servers."""
+    """The control groups of one daemon's servers, one for each process tree."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._numbers = count(1)
 
     def enter(self, pid: int) -> Path | None:
-        """Put a process into a group of its own; return None if that is refused."""
+        """Put the process `pid` into a new group; return its folder, or None if that is refused."""
         folder = self._folder / str(next(self._numbers))
         try:
             folder.mkdir()
@@ -45,7 +45,10 @@ class ServerGroups:
         return folder
 
     def end_earlier(self, timeout: float) -> int:
-        """Kill what an earlier daemon left in its groups; return how many groups there were."""
+        """Kill what an earlier daemon left in its groups; return how many groups there were.
+
+        Each group gets up to `timeout` seconds.
+        """
         earlier = _groups_in(self._folder)
         for folder in earlier:
             end_group(folder, timeout)
@@ -74,7 +77,10 @@ def delegated_groups(own: Path | None = None) -> ServerGroups | None:
 
 
 def end_group(folder: Path, timeout: float) -> bool:
-    """Kill every process of a group and remove the group; return whether that worked in time."""
+    """Kill every process of the group `folder` and remove the group.
+
+    Return whether that worked within `timeout` seconds.
+    """
     give_up_at = time.monotonic() + timeout
     while time.monotonic() < give_up_at:
         if not _is_populated(folder):
@@ -123,7 +129,7 @@ def _groups_below(folder: Path) -> Iterator[Path]:
 
 
 def _is_delegated(folder: Path) -> bool:
-    """Tell whether systemd delegates a control group to its unit.
+    """Tell whether systemd delegates the control group `folder` to its unit.
 
     In other groups only systemd may create groups.
     """

@@ -87,7 +87,10 @@ class Kernel:
 
 
 def confine(options: "list[str]") -> "list[str]":
-    """Confine this process by `options`; return which of `hidden` and `apart` are in force."""
+    """Confine this process by `options`; return which of `hidden` and `apart` are in force.
+
+    `options` are words of the command line, such as `--apart` and `--hide=FOLDER`.
+    """
     held: list[str] = []
     if sys.platform != "linux":
         return held
@@ -233,7 +236,7 @@ def separate(kernel: Kernel) -> None:
 
 
 def keep_limits(kernel: Kernel) -> None:
-    """Forbid this process and its children, for ever, to change limits of another process.
+    """Forbid this process and its children, for ever, to change limits of other processes.
 
     Landlock would allow it for any other process of the same user. A server could then keep the
     daemon from opening descriptors, so that it serves nobody.
@@ -242,9 +245,9 @@ def keep_limits(kernel: Kernel) -> None:
 
 
 def filter_calls(kernel: Kernel, program: bytes) -> None:
-    """Have a filter decide on all system calls of this process and its children, for ever.
+    """Have the filter `program` decide on all system calls of this process and its children.
 
-    `program` is the filter in the kernel's format.
+    The filter is in the kernel's format, and stays in force until the processes end.
     """
     if not program:
         return
@@ -305,7 +308,10 @@ def keyrings_filter(machine: str) -> bytes:
 
 
 def assembled(steps: "list[tuple[int, int, int, int]]") -> bytes:
-    """Return a filter that allows what its steps do not decide; empty if there are none."""
+    """Return the filter with these steps, which allows what they do not decide.
+
+    The result is empty if there are no steps.
+    """
     if not steps:
         return b""
     steps = [*steps, (BPF_RETURN, 0, 0, SECCOMP_ALLOW)]
@@ -317,7 +323,7 @@ def assembled(steps: "list[tuple[int, int, int, int]]") -> bytes:
 
 
 def content(path: bytes) -> bytes:
-    """Return the content of a file; empty if it cannot be read or is too large."""
+    """Return the content of the file at `path`; empty if it cannot be read or is too large."""
     try:
         fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     except OSError:
@@ -332,7 +338,7 @@ def content(path: bytes) -> bytes:
 
 
 def write(path: bytes, text: bytes, flags: int = 0) -> None:
-    """Write a file whole.
+    """Write `text` to the file at `path` in one call; `flags` are more flags of open(2).
 
     Raises:
         OSError: it cannot be written.

@@ -85,7 +85,10 @@ def adopt_orphans() -> None:
 
 
 def mark_tree(limit: int) -> None:
-    """Set the hard limit that marks this process and its descendants; users cannot raise it."""
+    """Set the hard limit of file locks that marks this process and its descendants.
+
+    An ordinary user cannot raise it again. A limit of 0 sets no mark.
+    """
     if limit:
         try:
             import resource  # noqa: PLC0415  # an interpreter may lack it
@@ -129,7 +132,7 @@ def receive_exactly(control: int, size_bytes: int) -> bytes:
 
 
 def report(control: int, line: bytes) -> None:
-    """Send capd a line. If capd is gone, ignore that: the next read notices it."""
+    """Send capd a line. Do nothing if capd is gone, because the next read notices that."""
     try:  # noqa: SIM105  # contextlib costs 4 of 11 ms at start
         posix.write(control, line)
     except OSError:
@@ -203,7 +206,10 @@ class Guard:
             pause_ms = min(pause_ms * 2, 500)
 
     def finish(self, words: list[str], environment: dict[bytes, bytes]) -> None:
-        """Run the command of `--finally` until it succeeds, at most three times; report success."""
+        """Run the command `words` until it succeeds, at most three times.
+
+        Report its success to capd. `environment` is the command's environment.
+        """
         for _ in range(FINAL_TRIES):
             try:
                 pid = posix.posix_spawn(
@@ -259,7 +265,7 @@ class Guard:
 
 
 def confined_by(options: list[str]) -> list[bytes]:
-    """Confine this process and all that it starts; return the options that are in force."""
+    """Confine this process, and all that it starts, by `options`; return which are in force."""
     # Isolated mode leaves this file's own folder out.
     sys.path.insert(0, __file__.rpartition("/")[0])
     import confine  # type: ignore[import-not-found]  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
@@ -270,7 +276,11 @@ def confined_by(options: list[str]) -> list[bytes]:
 
 
 def main(control: int, limit: int, options: list[str]) -> None:
-    """Guard one server from its start to the end of its last descendant."""
+    """Guard one server from its start to the end of its last descendant.
+
+    `control` is the descriptor of the socket to capd. `limit` marks the tree; 0 for no mark.
+    `options` confine the guard, or begin with `--finally=`.
+    """
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         _signal.signal(number, _signal.SIG_IGN)
     posix.set_inheritable(control, False)

@@ -65,7 +65,10 @@ def main(arguments: list[str]) -> None:
 
 
 def allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
-    """Allow the accesses `rights` to everything below `path`, if `path` exists."""
+    """Add to `ruleset` that the accesses `rights` are allowed for everything below `path`.
+
+    If `path` does not exist, do nothing.
+    """
     try:
         folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

@@ -137,7 +137,7 @@ def share_one_heap() -> None:
 
 
 def machine_bytes() -> int:
-    """Return the memory of the machine."""
+    """Return how much memory the machine has, in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -178,7 +178,7 @@ def tree_below(pid: int) -> list[int]:
 
 
 def has_controlling_terminal() -> bool:
-    """Tell whether this process has a terminal that could be closed."""
+    """Tell whether this process has a terminal, which its user could close."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:

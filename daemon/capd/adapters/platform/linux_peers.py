@@ -46,14 +46,14 @@ def peer_pidfd(connection: SocketOptions) -> int | None:
 
 
 def has_ended(pidfd: int) -> bool:
-    """Tell whether a process has ended, even if its parent has not waited for it yet."""
+    """Tell whether the process of a pidfd has ended, even if its parent has yet to wait for it."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     return bool(poller.poll(0))
 
 
 def look_at(pid: int) -> Process | Missing:
-    """Return a process with its parent, or why it cannot be read."""
+    """Return the process `pid` with its parent, or why it cannot be read."""
     if not _gives_info():
         return _from_proc(pid)
     try:

@@ -33,7 +33,9 @@ MOST_DESCRIPTORS = 200_000
 
 
 def other_end(ours: Address, theirs: Address) -> TcpEnd | None:
-    """Return the end at `theirs` of the connection from `ours`; None if it is closed.
+    """Return the end of a TCP connection that is not ours; None if it is closed.
+
+    The connection is the one from our address `ours` to the address `theirs`.
 
     Raises:
         NotToldError: the system has no sock_diag, or does not allow it.
@@ -86,7 +88,7 @@ def holders(inodes: Collection[int], below: int, first: Iterable[int] = ()) -> d
 
 
 def holds(pid: int, inode: int) -> bool:
-    """Tell whether a process has a descriptor of a socket."""
+    """Tell whether the process `pid` has a descriptor of the socket with this inode."""
     return f"socket:[{inode}]" in _links(pid)
 
 

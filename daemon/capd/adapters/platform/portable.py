@@ -89,7 +89,7 @@ def share_one_heap() -> None:
 
 
 def machine_bytes() -> int:
-    """Return the memory of the machine; 0 if the system does not report it."""
+    """Return how much memory the machine has, in bytes; 0 if the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
@@ -123,7 +123,7 @@ def tree_below(pid: int, /) -> list[int]:
 
 
 def has_controlling_terminal() -> bool:
-    """Tell whether this process has a terminal that could be closed."""
+    """Tell whether this process has a terminal, which its user could close."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:
@@ -164,7 +164,7 @@ def become_subreaper() -> None:
 
 
 def _processes(columns: str) -> list[tuple[int, ...]]:
-    """Return columns of numbers of every process."""
+    """Return these `ps` columns of every process, as numbers."""
     ps = shutil.which("ps") or "/bin/ps"
     answer = subprocess.run(
         [ps, "-axo", columns], capture_output=True, text=True, check=False, env={"LC_ALL": "C"}
@@ -177,7 +177,7 @@ def _ps(pid: int, column: str) -> str | None:
 
 
 def tell(pid: int, columns: str) -> str | None:
-    """Return `ps` output for a process; None if it has ended."""
+    """Return what `ps` prints in the given columns for the process `pid`; None if it has ended."""
     ps = shutil.which("ps") or "/bin/ps"
     command = [ps, "-o", columns, "-p", str(pid)]
     # A fixed locale and zone, so that a start time compares equal between two runs of capd.

@@ -23,7 +23,7 @@ def has_ended(_pidfd: int) -> bool:
 
 
 def look_at(pid: int) -> Process | Missing:
-    """Return a process with its parent, or why it cannot be read."""
+    """Return the process `pid` with its parent, or why it cannot be read."""
     line = tell(pid, "ppid=,lstart=")
     if line is None:
         return "gone"
@@ -42,10 +42,10 @@ def other_end(_ours: Address, _theirs: Address) -> TcpEnd | None:
 
 
 def holders(_inodes: Collection[int], _below: int, _first: Iterable[int] = ()) -> dict[int, int]:
-    """Return no holders."""
+    """Return no holders: these systems do not report which process has a socket."""
     return {}
 
 
 def holds(_pid: int, _inode: int) -> bool:
-    """Return False."""
+    """Return False: these systems do not report which process has a socket."""
     return False

@@ -58,7 +58,10 @@ def marked(low: int, high: int, prefix: bytes) -> list[int]:
 
 
 def is_marked(pid: int, low: int, high: int, prefix: bytes) -> bool:
-    """Tell whether a process has one of the two marks of a server's process tree."""
+    """Tell whether the process `pid` has one of the two marks of a server's process tree.
+
+    The marks are the same as for `marked`.
+    """
     limit = hard_limit(pid)
     if limit is not None and low <= limit <= high:
         return True
@@ -107,7 +110,10 @@ def end(pids: list[int], is_meant: "Callable[[int], bool]") -> None:
 
 
 def end_marked(low: int, high: int, prefix: bytes) -> bool:
-    """Kill every marked process and its descendants; return whether there was one."""
+    """Kill every marked process and its descendants; return whether there was one.
+
+    The marks are the same as for `marked`.
+    """
     found = marked(low, high, prefix)
     if not found:
         return False
@@ -164,7 +170,7 @@ def _is_dead(pid: int) -> bool:
 
 
 def _line_above(pid: int) -> list[int]:
-    """Return a process and its ancestors."""
+    """Return the pids of the process `pid` and its ancestors."""
     line = [pid]
     while parent := _parent(line[-1]):
         if parent in line:
@@ -185,7 +191,11 @@ def _below(roots: list[int]) -> list[int]:
 
 
 def main(life: int, low: int, high: int, prefix: bytes) -> None:
-    """Wait until the daemon has ended, then end its servers."""
+    """Wait until the daemon has ended, then end its servers by their marks.
+
+    `life` is a descriptor that reaches its end when the daemon ends. The others are those of
+    `marked`.
+    """
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         _signal.signal(number, _signal.SIG_IGN)
     while True:

@@ -176,7 +176,7 @@ class Interpreter:
             self._snapshot = found if isinstance(found, monty.FutureSnapshot) else None
 
     def _driven(self, snapshot: monty.SyncSnapshot) -> Stepped:
-        """Run the script until it waits for calls or ends; return which."""
+        """Run the script from `snapshot` until it waits for calls or ends; return which."""
         calls: list[IssuedCall] = []
         while True:
             match snapshot:
@@ -307,7 +307,8 @@ def _json(value: object) -> bytes:
 def _plain(value: object, nodes: list[int], depth: int) -> Any:
     """Return a value of the interpreter as plain data that JSON can encode.
 
-    `nodes` counts down how many values are left, to limit the size.
+    `nodes` counts down how many values are left, to limit the size. `depth` is how deep the value
+    is nested.
     """
     nodes[0] -= 1
     if nodes[0] < 0 or depth > DEEPEST_VALUE:

@@ -50,7 +50,7 @@ log = structlog.get_logger(actor="curator")
 
 
 def encoded(frames: Iterable[Frame]) -> bytes:
-    """Return frames in the format of a file."""
+    """Return `frames` in the format of a file with a saved run."""
     parts: list[bytes] = []
     for frame in frames:
         data = msgspec.msgpack.encode(frame)
@@ -59,7 +59,7 @@ def encoded(frames: Iterable[Frame]) -> bytes:
 
 
 def decoded(data: bytes) -> list[Frame]:
-    """Return the frames of a file; a last one that is cut off is left out.
+    """Return the frames in a file with a saved run; a last one that is cut off is left out.
 
     Raises:
         DamagedRunError: another frame is damaged.
@@ -129,7 +129,9 @@ class RunJournal:
         self._limiter = trio.CapacityLimiter(1)
 
     async def sent(self, id_: int, suspended: Callable[[], Suspended]) -> None:
-        """Record that a call is about to be sent; `suspended` returns the state of the waiting run.
+        """Record that the call with the id `id_` is about to be sent.
+
+        `suspended` returns the state of the waiting script, which is saved with its first call.
 
         Raises:
             OSError: the file cannot be written.
@@ -147,7 +149,10 @@ class RunJournal:
         await trio.to_thread.run_sync(write_whole, self.path, data, limiter=self._limiter)
 
     async def answered(self, id_: int, answer: Answer) -> None:
-        """Record the answer of a call; without this, its outcome would be unknown after a crash."""
+        """Record the answer of the call with the id `id_`.
+
+        Without this, the call's outcome would be unknown after a crash.
+        """
         if id_ in self._known:
             with contextlib.suppress(OSError):
                 await self._append(Answered(id_, answer))

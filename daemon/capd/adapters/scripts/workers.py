@@ -71,10 +71,9 @@ class ScriptWorkers:
         self._turns.total_tokens = most
 
     async def run(self, step: Step, on_calls: OnCalls = lambda _: None) -> Stepped:
-        """Run a step.
+        """Run one step of a script in a process; return the step's result.
 
         If two processes in turn die during the step, the result is an error of the script.
-
         `on_calls` is called with the script's calls before the snapshot has arrived; again if a
         second process repeats the step.
 
@@ -108,7 +107,7 @@ class ScriptWorkers:
             self._idle.pop().end()
 
     def _taken(self, script: str) -> "_Process | None":
-        """Return an idle process, preferably one with the script loaded; None if none is idle."""
+        """Return an idle process, preferably one that has `script` loaded; None if none is idle."""
         for each in [each for each in self._idle if not each.is_alive]:
             self._idle.remove(each)
             each.end()
@@ -157,7 +156,9 @@ class _Process:
         return self._process.is_alive
 
     async def answered(self, request: bytes, on_calls: OnCalls) -> Stepped:
-        """Send a step to the process; return its result.
+        """Send an encoded step to the process; return its result.
+
+        `on_calls` is called with the script's calls before the snapshot has arrived.
 
         Raises:
             _ProcessOverError: the process has ended, or does not answer in time.
@@ -186,7 +187,7 @@ class _Process:
         return answer
 
     async def _frame(self, stream: trio.SocketStream) -> bytes:
-        """Return the next frame."""
+        """Return the next frame that the process sends."""
         size = MOST_FRAME_BYTES
         while True:
             if len(self._read) >= _HEAD_BYTES:

@@ -27,7 +27,7 @@ class SecretsFile:
         return f"SecretsFile({str(self._path)!r})"
 
     def values(self) -> Mapping[str, str]:
-        """Return the values in the file by key; none if there is no file. Costs one `stat`."""
+        """Return the values in the file by key; none without a file. Each call costs one `stat`."""
         try:
             found = self._path.stat()
         except FileNotFoundError:

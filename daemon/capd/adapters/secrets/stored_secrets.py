@@ -18,7 +18,7 @@ from capd_protos.secret_places import CREDENTIALS, FILE, FILE_LIMIT_BYTES, FILE_
 
 
 def read_credentials(folder: str, keys: Iterable[str]) -> dict[str, str]:
-    """Return the values of `keys` in the folder of credentials. Blocks, so run it in a thread."""
+    """Return the values of those `keys` that are in systemd's folder of credentials. Blocks."""
     if not folder:
         return {}
     found: dict[str, str] = {}
@@ -83,7 +83,10 @@ class StoredSecrets:
         return [f"keyring: {self._keyring.note}"] if self._keyring.note else []
 
     async def ask_again(self, keys: Collection[str]) -> None:
-        """Ask for `keys` again, within a time limit; the values of other keys stay."""
+        """Ask the keyring and systemd for `keys` again; the values of other keys stay.
+
+        There is a time limit.
+        """
         keys = {*keys, *(namespaced(key, each) for each in self._namespaces() for key in keys)}
         found = await trio.to_thread.run_sync(read_credentials, self._folder, sorted(keys))
         self._from_folder = _renewed(self._from_folder, keys, found)

@@ -25,7 +25,7 @@ class SystemKeyring:
         """Why it gives no values, in words for a person; never contains a value."""
 
     async def ask(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return the values of `keys` in the keyring; none if it fails or does not answer."""
+        """Return the keyring's values for `keys`; none if it fails or does not answer in time."""
         wanted = list(keys)
         if not wanted:
             return {}

@@ -20,7 +20,7 @@ OnProgress = Callable[[bytes], None]
 
 
 class Peer(Protocol):
-    """The client of a session, in the form in which a server can reach it."""
+    """The client of a session, as a server connection reaches it."""
 
     @property
     def session(self) -> SessionKey:
@@ -29,7 +29,7 @@ class Peer(Protocol):
 
     @property
     def client(self) -> ClientFacts:
-        """The client info at this moment."""
+        """The client info, as far as the client has sent any until now."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class Peer(Protocol):
         ...
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Return the client's result for a server's request.
+        """Send the client a server's request; return the result in the client's answer.
 
         `on_progress` receives the params of progress that the client reports, with the server's
         token.
@@ -51,7 +51,7 @@ class Peer(Protocol):
         ...
 
     def tell(self, method: str, params: bytes) -> None:
-        """Pass a server's notification on to the client."""
+        """Send the client a server's notification."""
         ...
 
 
@@ -63,7 +63,7 @@ class Caller(Peer, Protocol):
         ...
 
     def progress(self, params: bytes) -> None:
-        """Pass on the params of a progress notification."""
+        """Send the client a progress notification with these params."""
         ...
 
 
@@ -78,11 +78,11 @@ class CallHooks:
     log_level: str = ""
 
     async def dispatched(self) -> None:
-        """Call `on_dispatched`."""
+        """Call `on_dispatched`: the call's first byte is about to be written."""
         await self.on_dispatched()
 
     def progress(self, params: bytes) -> None:
-        """Call `on_progress`."""
+        """Call `on_progress` with the params of a progress notification."""
         self.on_progress(params)
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
@@ -92,4 +92,4 @@ class CallHooks:
         raise RefusedError(f"nobody can be asked {method} here")
 
     def tell(self, method: str, params: bytes) -> None:
-        """Do nothing."""
+        """Do nothing: no client waits for a server's notification."""

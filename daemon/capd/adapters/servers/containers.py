@@ -109,7 +109,9 @@ class Containers:
         self._lock = threading.Lock()
 
     def prepare(self, request: ContainerRequest, environment: Mapping[str, str]) -> Container:
-        """Return a container that can be run; `environment` is for the engine's program.
+        """Return a container that can be run as `request` says.
+
+        `environment` is that of the engine's program.
 
         Raises:
             NoEngineError: there is no engine.
@@ -236,7 +238,10 @@ def _removed(words: Sequence[str], environment: Mapping[str, str]) -> bool:
 def _ran(
     words: Sequence[str], environment: Mapping[str, str]
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a short command of an engine; the code is 127 if it could not run or took too long."""
+    """Run `words`, a short command of an engine; return its exit code and output.
+
+    The code is 127 if the command could not run or took too long.
+    """
     try:
         ended = subprocess.run(
             words,

@@ -42,7 +42,7 @@ _SEND_TIMEOUT = 5.0
 
 
 class NoRunnerError(CapdError):
-    """Nothing on the far side can start a server; the text says how to repair that."""
+    """No runner of the bridge can start a server; the text says how to repair that."""
 
 
 class FarRunners:
@@ -54,7 +54,10 @@ class FarRunners:
         self._came = trio.Event()
 
     def offer(self, bridge: str, stream: trio.SocketStream) -> None:
-        """Add a runner's connection; the oldest is closed if there are too many."""
+        """Add the connection `stream` of a bridge's runner, which waits for an order.
+
+        If there are too many, the oldest is closed.
+        """
         idle = self._idle.setdefault(bridge, deque())
         idle.append(stream)
         if len(idle) > MOST_IDLE:
@@ -68,10 +71,10 @@ class FarRunners:
             stream.socket.close()
 
     async def take(self, bridge: str) -> trio.SocketStream:
-        """Return an idle connection, the newest first.
+        """Return an idle connection of the bridge's runner, the newest first.
 
         Raises:
-            NoRunnerError: there is none, and none comes.
+            NoRunnerError: there is none, and none comes within `RUNNER_TIMEOUT` seconds.
         """
         with trio.move_on_after(RUNNER_TIMEOUT):
             while True:
@@ -129,7 +132,10 @@ async def _closing(stream: trio.SocketStream) -> AsyncIterator[None]:
 
 
 async def _answered(stream: trio.SocketStream, line: bytes) -> bytes | None:
-    """Send an order; return the answer frame and bytes after it; None for a dead connection."""
+    """Send the order `line`; return the first frame of the answer, and the bytes after it.
+
+    Return None if the connection is dead.
+    """
     answer = b""
     with trio.move_on_after(START_TIMEOUT):
         try:
@@ -273,7 +279,7 @@ class FarServer:
             read += part
 
     async def _on_frame(self, kind: bytes, payload: bytes) -> bool:
-        """Handle one frame; return whether another may follow."""
+        """Handle one frame from the far side; return whether another may follow."""
         match kind:
             case b"o":
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):

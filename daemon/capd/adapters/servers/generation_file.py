@@ -25,9 +25,9 @@ class GenerationFile:
         )
 
     async def load(self) -> Generations:
-        """Return the saved generations, by server."""
+        """Return the saved generation of MCP of each server."""
         return await self._file.load() or {}
 
     async def save(self, generations: Mapping[ServerIdentity, str]) -> bool:
-        """Save the generations; return whether that worked."""
+        """Save the generation of MCP of each server; return whether that worked."""
         return await self._file.save(dict(generations))

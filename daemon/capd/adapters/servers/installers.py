@@ -46,7 +46,7 @@ async def ensure_installed(
     on_start: Callable[[], None] = lambda: None,
     on_line: OnLine = lambda _: None,
 ) -> bool:
-    """Run `script` unless its check passes; return whether it had to run.
+    """Run the dependency script `script` unless its check passes; return whether it had to run.
 
     `on_start` is called when the script starts, `on_line` with the last line of its output.
 
@@ -125,7 +125,10 @@ async def _drain(stream: trio.abc.ReceiveStream, said: bytearray) -> None:
 
 
 async def _tell(process: ServerProcess, said: bytearray, on_line: OnLine) -> None:
-    """Call `on_line` with the newest line of either output whenever that changes."""
+    """Call `on_line` with the newest line of the script's output whenever that changes.
+
+    `said` has what it wrote to standard output. Its standard error counts as well.
+    """
     reported = ["", ""]
     while True:
         await trio.sleep(TELL_PAUSE)

@@ -43,7 +43,7 @@ class ListChanges:
         self._noted[what].set()
 
     async def follow(self) -> None:
-        """Until cancelled, notify sessions of noted changes, several changes at once."""
+        """Until cancelled, notify sessions of noted changes; several are reported as one."""
         async with trio.open_nursery() as nursery:
             for what in FOLLOWED:
                 nursery.start_soon(self._follow, what)

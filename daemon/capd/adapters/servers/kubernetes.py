@@ -70,11 +70,14 @@ class ForwardedServer:
         await self._kubectl.stop(grace)
 
     async def watch_connection(self) -> None:
-        """Wait until the connection is lost, and note that."""
+        """Wait until the connection is lost, and note why, for `wait`."""
         self._end(await self._remote.wait())
 
     async def watch_kubectl(self) -> None:
-        """Wait until kubectl has ended, and note that: the connection cannot work without it."""
+        """Wait until kubectl has ended, and note that, for `wait`.
+
+        The connection cannot work without it.
+        """
         self._end(f"lost its way into the cluster: kubectl {await self._kubectl.wait()}")
 
     def _end(self, status: object) -> None:

@@ -153,7 +153,10 @@ class Launching:
             raise self._refused(f"{found.project_file or loaded[0]}, a file of")
 
     def rests_on_trust(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
-        """Tell whether the server would start in another way if the project were not trusted."""
+        """Tell whether the server would start differently if the project were not trusted.
+
+        `argv` and `env` are its command and environment, without placeholders.
+        """
         try:
             held = replace(self, is_trusted=lambda _: False).plan(argv, env)
         except UntrustedError:
@@ -190,7 +193,10 @@ class Launching:
 
 
 def remove_empty(folders: Path) -> None:
-    """Remove empty folders of earlier starts, except those into which servers have written."""
+    """Remove the empty folders in `folders` that earlier starts left.
+
+    A folder into which a server has written stays.
+    """
     for folder in folders.glob("capd-empty-*"):
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -222,7 +228,7 @@ def _upwards(folder: str, home: str) -> Iterator[str]:
 
 
 def _is_users_own(folder: str, home: str) -> bool:
-    """Tell whether a folder is home, or above it."""
+    """Tell whether `folder` is the home folder, or above it."""
     real_home = os.path.realpath(home) if home else ""
     return real_home not in {"", "/"} and f"{real_home}/".startswith(f"{folder.rstrip('/')}/")
 
@@ -263,7 +269,7 @@ def _folders(env: Mapping[str, str]) -> list[str]:
 
 
 def _shell_script(command: str) -> str:
-    """Return the beginning of a command's file if it is a shell script; otherwise empty."""
+    """Return the beginning of the file of `command` if it is a shell script; otherwise empty."""
     data = _beginning(command)
     first = data.split(b"\n", 1)[0]
     if not re.match(rb"#!.*\b(?:sh|bash|dash|zsh|ksh|fish)\b", first):
@@ -293,7 +299,7 @@ def _beginning(path: str) -> bytes:
 
 
 def _has_safe_path(command: str) -> bool:
-    """Tell whether a Python is known to be 3.11 or later, without starting it."""
+    """Tell whether the Python `command` is known to be 3.11 or later, without starting it."""
     real = os.path.realpath(command)
     match = _PYTHON.search(os.path.basename(real)) or _PYTHON.search(real)  # noqa: PTH119
     if match is None:

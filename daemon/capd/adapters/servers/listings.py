@@ -130,11 +130,12 @@ class Listings:
         return cached if trio.current_time() < good_until else None
 
     async def entries(self, kind: str, patience: float = LIST_TIMEOUT) -> dict[str, bytes]:
-        """Return the entries of a list as JSON, by name (prompts) or URI (resources, templates).
+        """Return the entries of the list `kind` as JSON, by name or by URI.
 
-        There are none if the server does not offer the list. If a server fails, its list is empty
-        and is fetched again the next time, so that one bad server does not affect the others. If
-        there is no answer within `patience` seconds, an empty list is returned for now.
+        Prompts have names; resources and templates have URIs. There are no entries if the server
+        does not offer the list. If a server fails, its list is empty and is fetched again the next
+        time, so that one bad server does not affect the others. If there is no answer within
+        `patience` seconds, an empty list is returned for now.
         """
         with trio.move_on_after(patience):
             for _ in range(_MOST_FETCHES):
@@ -155,7 +156,7 @@ class Listings:
         return {}
 
     async def follow(self) -> None:
-        """Fetch requested lists until cancelled."""
+        """Until cancelled, fetch the lists that sessions request."""
         try:
             async with trio.open_nursery() as nursery:
                 for kind in KINDS:
@@ -193,7 +194,7 @@ class Listings:
             self._outdated[kind] = intake.entries
 
     async def _fetch_list(self, kind: str) -> tuple[EntryIntake, float] | None:
-        """Fetch a list; return it, and the seconds for which it is valid.
+        """Fetch the list `kind`; return its entries, and the seconds for which it is valid.
 
         A list that is too slow, or that the server does not know, counts as empty. None if it could
         not be fetched for another reason.
@@ -239,7 +240,7 @@ class _TakesEntries(Protocol):
 async def _take_list(
     server_connection: ServerConnection, kind: str, intake: _TakesEntries
 ) -> float:
-    """Fetch all pages of a list and give each entry to `intake`.
+    """Fetch all pages of the list `kind`, and give each entry to `intake`.
 
     Return the seconds for which the list is valid.
 

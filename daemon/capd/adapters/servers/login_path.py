@@ -34,7 +34,7 @@ def is_from_shell(environment: Mapping[str, str]) -> bool:
 
 
 def merged(path: str, login: str) -> str:
-    """Return `path` followed by the folders that only `login` has."""
+    """Return the search path `path`, followed by the folders that only the path `login` has."""
     folders = [folder for folder in (*path.split(os.pathsep), *login.split(os.pathsep)) if folder]
     return os.pathsep.join(dict.fromkeys(folders))
 

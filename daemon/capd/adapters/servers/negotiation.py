@@ -104,7 +104,10 @@ async def negotiate(
 async def _in_turn(
     server_connection: ServerConnection, client: ClientFacts, timeout: float
 ) -> _ServerFacts:
-    """Send `initialize`; if that is an error, `server/discover`."""
+    """Send `initialize`; if the answer is an error, send `server/discover`.
+
+    Return what the server said about itself in the exchange that succeeded.
+    """
     try:
         return await _initialize(server_connection, client, timeout)
     except _DeclinedError as error:
@@ -118,12 +121,11 @@ async def _in_turn(
 async def _race(
     server_connection: ServerConnection, client: ClientFacts, timeout: float, probe_patience: float
 ) -> _ServerFacts:
-    """Send `server/discover`.
+    """Send `server/discover`; on an error, or if it is slow, send `initialize` too.
 
-    On an error, or after `probe_patience` seconds, send `initialize` too.
-
-    The answer to `server/discover` decides if it comes before the handshake is over, or right after
-    it.
+    It is slow if there is no answer in `probe_patience` seconds. The answer to `server/discover`
+    decides if it comes before the handshake is over, or right after it. Return what the server said
+    about itself in the exchange that decides.
     """
     found: list[_ServerFacts] = []
     declined = trio.Event()
@@ -250,7 +252,7 @@ async def _ask(
 
 
 def _newest(known: Sequence[str], named: Sequence[str]) -> str:
-    """Return the newest version that both sides know; empty if there is none."""
+    """Return the newest of the versions that are in both lists; empty if there is none."""
     return next((each for each in reversed(known) if each in named), "")
 
 

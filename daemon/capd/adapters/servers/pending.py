@@ -55,7 +55,7 @@ class Pending:
         raise NotImplementedError
 
     def complete(self, *, result: Result | None = None, error: Exception | None = None) -> None:
-        """Set the outcome; a second one is ignored."""
+        """Set the outcome, which is `result` or `error`; a second outcome is ignored."""
         if not self.is_done:
             self.is_done = True
             self.result, self.error = result, error
@@ -155,11 +155,11 @@ class CallClock:
         entry.deadline = min(trio.current_time() + call.timeout, call.over_at)
 
     def look_by(self, at: float) -> None:
-        """Make sure that the calls are checked at the time `at` at the latest."""
+        """Make sure that the deadlines of calls are checked at the time `at` at the latest."""
         self._sleep.deadline = min(self._sleep.deadline, at)
 
     async def run(self, calls: Mapping[int, Pending], give_up: Callable[[Pending], None]) -> None:
-        """Pass each call to `give_up` when its deadline has passed."""
+        """Pass each of `calls` to `give_up` when its deadline has passed."""
         while True:
             with self._sleep:
                 await trio.sleep_forever()

@@ -103,7 +103,7 @@ class ExitStatus:
     """
 
     def __str__(self) -> str:
-        """Render for a person."""
+        """Return how the server ended, in words for a person."""
         if self.is_guard_lost:
             return "was killed because its guard was"
         if self.signal is None:
@@ -286,7 +286,7 @@ class ServerProcess:
 
 @contextlib.asynccontextmanager
 async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
-    """Run a server while the block runs, and kill what is left of its tree afterwards.
+    """Run the server of `spec` while the block runs, and kill what is left of its tree afterwards.
 
     Raises:
         CommandNotFoundError: `argv[0]` cannot be found.
@@ -340,7 +340,10 @@ class _ChangedError(Exception):
 
 
 def _launch(spec: ProcessSpec) -> _Launched:
-    """Start guard and server; return when the server is running. Blocks, so run it in a thread."""
+    """Start a guard, and the server of `spec` under it; return when the server is running.
+
+    Blocks, so run it in a thread.
+    """
     if spec.contained is not None:
         return _launch_contained(spec, spec.contained)
     for _ in range(_MOST_LOOKS):
@@ -505,7 +508,7 @@ def _introduction(command: Path, spec: ProcessSpec, found: Confinement) -> bytes
 
 
 def confinement_of(spec: ProcessSpec, command: Path) -> Confinement:
-    """Return how a server is confined.
+    """Return how the server of `spec`, whose program is `command`, is confined.
 
     Raises:
         SandboxMissingError: this machine cannot provide the requested sandbox.
@@ -518,7 +521,10 @@ def confinement_of(spec: ProcessSpec, command: Path) -> Confinement:
 def _introduce(
     control: socket.socket, introduction: bytes, spec: ProcessSpec
 ) -> tuple[int, list[str]]:
-    """Send the guard the command to start; return the server's pid and the guard's confinement."""
+    """Tell the guard what to start; return the server's pid and which confinement is in force.
+
+    `introduction` is that command in the guard's format.
+    """
     control.settimeout(_LAUNCH_TIMEOUT)
     name, answer = spec.argv[0], b""
     held: list[bytes] = []
@@ -543,12 +549,15 @@ def _introduce(
 
 @cache
 def _limiter() -> trio.CapacityLimiter:
-    """Return the limiter for searches for orphans: many lost guards must not use all threads."""
+    """Return the limiter for searches for orphans, which keeps some threads free for other work."""
     return trio.CapacityLimiter(2)
 
 
 def _kill_orphans(pid: int, started: str | None) -> None:
-    """Kill what is left of a server whose guard is gone. Blocks, so run it in a thread."""
+    """Kill what is left of the server `pid`, whose guard is gone. Blocks: run it in a thread.
+
+    `started` identifies the process together with its pid.
+    """
     doomed: dict[int, str | None] = {}
     deadline = time.monotonic() + _KILL_TIMEOUT
     while time.monotonic() < deadline:

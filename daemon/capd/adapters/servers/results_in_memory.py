@@ -35,7 +35,7 @@ class ResultsInMemory:
         self._freed = trio.Event()
 
     def held(self, result: bytes | msgspec.Raw) -> bytes:
-        """Return `result`, which is large; count it as long as anything refers to what is returned.
+        """Return a copy of the large `result`, which is counted while anything refers to the copy.
 
         This is called in the event loop.
         """
@@ -45,7 +45,7 @@ class ResultsInMemory:
         return _Counted(result, partial(_soon, token, self._free, size_bytes))
 
     async def wait_for_room(self) -> bool:
-        """Wait until the results are within `MOST_BYTES`; return False if nothing is freed."""
+        """Wait until the results take at most `MOST_BYTES`; return False if none is freed."""
         while self.is_full:
             self._freed = trio.Event()
             with trio.move_on_after(0 if self._is_stuck else PATIENCE):

@@ -85,8 +85,8 @@ def _tried_machine() -> SandboxFeatures:
 def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
     """Return the folders that belong to capd alone; missing ones are created.
 
-    A missing folder has to be created, because it could not be hidden, and another process could
-    create it later.
+    `where` are the daemon's folders. A missing folder has to be created, because it could not be
+    hidden, and another process could create it later.
     """
     named = {"config": where.config, "state": where.state, "cache": where.cache, "data": where.data}
     # `CAPD_SOCKET` may lead anywhere, to /tmp or to the home, so its folder is not hidden.
@@ -139,7 +139,7 @@ class Sandboxes:
     """Globs of the names of servers that may use capd's socket."""
 
     def sandbox_request(self, server: ServerSpec) -> SandboxRequest:
-        """Return the sandbox that `server` should run in."""
+        """Return the sandbox that the server should run in, by its definition and the settings."""
         return self.rules.sandbox_request(
             server.name,
             server.sandbox,
@@ -166,7 +166,9 @@ class Sandboxes:
 def confinement(
     box: SandboxPlan, command: Path, cwd: Path, words: Sequence[str] = ()
 ) -> Confinement:
-    """Return how to start `command`; `words` are its arguments and its environment's values.
+    """Return how to start `command` in the working directory `cwd`, confined as `box` says.
+
+    `words` are its arguments and its environment's values.
 
     Raises:
         SandboxMissingError: this machine cannot provide the sandbox.
@@ -218,7 +220,7 @@ def confinement(
 def _guarded_paths(
     box: SandboxPlan, command: Path, cwd: Path, words: Sequence[str]
 ) -> SandboxPaths:
-    """Return the facts for level `guard`, at which most servers run: paths and hidden folders."""
+    """Return the paths and hidden folders for the level `guard`, at which most servers run."""
     own = box.folders
     config_entries: list[str] = []
     with contextlib.suppress(OSError):

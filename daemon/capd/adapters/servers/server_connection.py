@@ -81,7 +81,10 @@ async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
 def params_for_server(
     message_id: int, members: Members, caller: Caller, *, stateless: bool
 ) -> bytes:
-    """Return a request's params, with the `_meta` for the server's generation of MCP."""
+    """Return the params `members` of a request, with `_meta` for the server's generation of MCP.
+
+    `message_id` is the request's id at the server, and `caller` the client behind it.
+    """
     meta = members.get("_meta")
     if meta is None and not stateless:
         return joined(members)
@@ -275,7 +278,7 @@ class ServerConnection:
         return await self._request(message_id, method, params, timeout or IDLE_TIMEOUT, caller)
 
     def begin(self, calls: Sequence[Pending], members: Sequence[Members]) -> int:
-        """Write several calls at once without waiting; return how many were written.
+        """Write several calls to the server without waiting; return how many were written.
 
         Calls that were not written are unchanged. Before this, the caller must have told the
         clients that the calls may run. `members` are the params, one for each call.
@@ -307,7 +310,7 @@ class ServerConnection:
         return begun
 
     def abandon(self, call: Pending) -> None:
-        """Give up a call that was begun, and notify the server."""
+        """Give up a call that was begun, and tell the server that it is cancelled."""
         if self._pending.get(call.message_id) is call:
             del self._pending[call.message_id]
             self._cancel_soon(call.message_id, call, "the client cancelled it")
@@ -315,9 +318,10 @@ class ServerConnection:
     async def ask(
         self, method: str, members: Members, timeout: float, *, stateless: bool | None = None
     ) -> bytes:
-        """Send capd's own request; return the result.
+        """Send a request of capd's own to the server; return the result.
 
-        `stateless` names the generation of the request while the connection's is not known yet.
+        `members` are its params, and `timeout` is in seconds. `stateless` names the generation of
+        the request while the connection's is not known yet.
 
         Raises:
             NotSentError, OutcomeUnknownError, ServerError: as `relay`.
@@ -336,7 +340,7 @@ class ServerConnection:
                 return message_id
 
     async def notify(self, method: str, params: bytes = b"") -> None:
-        """Send a notification.
+        """Send the server a notification.
 
         Raises:
             NotSentError: the connection is lost.
@@ -347,7 +351,7 @@ class ServerConnection:
             raise NotSentError(f"{self.name}: {error}") from None
 
     def tell(self, method: str, params: bytes = b"") -> None:
-        """Queue a notification; it may be lost."""
+        """Queue a notification to the server; it may be lost."""
         self._post(notification_line(method, params))
 
     async def _request(
@@ -412,7 +416,7 @@ class ServerConnection:
             self.tell("notifications/cancelled", msgspec.json.encode(params))
 
     def _post(self, line: bytes) -> None:
-        """Queue a line whose loss does no harm; drop it if the queue is full."""
+        """Queue a line to the server whose loss does no harm; drop it if the queue is full."""
         try:
             self._writer.post(line)
         except WriterFullError:
@@ -434,7 +438,10 @@ class ServerConnection:
         return await self._reader.some()
 
     def _received_frames(self, lines: list[Frame | Oversized], nursery: trio.Nursery) -> None:
-        """Handle and remove lines from the end of `lines`, until one was too long for memory."""
+        """Handle the server's `lines`, and remove them, until one was too long for memory.
+
+        They are taken from the end of the list. Requests to clients get tasks in `nursery`.
+        """
         while lines and isinstance(line := lines[-1], Frame):
             lines.pop()
             self._received_text(line.data, nursery)
@@ -507,7 +514,7 @@ class ServerConnection:
             pending.complete(error=ServerError(b'{"code":-32603,"message":"an empty reply"}'))
 
     def _junk(self, data: bytes, why: str) -> None:
-        """Count a line that is not a valid message.
+        """Count the line `data`, which is not a valid message; `why` says why not.
 
         If it was the reply to a call, fail that call.
         """

@@ -163,9 +163,10 @@ ERROR_CODE: JsonCodec[ErrorCode] = JsonCodec(ErrorCode)
 
 
 def with_halves(data: bytes) -> Incoming | None:
-    """Decode a line that has half a surrogate pair in a text; None if that is not the problem.
+    """Decode a line that has half a surrogate pair in a text.
 
-    A reply is passed on as it was written, but messages from the server itself have to be decoded.
+    Return None if it has none, or is not a message for another reason. A reply is passed on as it
+    was written, but messages from the server itself have to be decoded.
     """
     whole = mended(data)
     if whole is data:
@@ -220,9 +221,10 @@ _OUTCOMES = {each.code: each for each in (NotSentError, OutcomeUnknownError, Ref
 
 
 def error_of(name: ServerName, error: bytes) -> Exception:
-    """Return the exception for a reply's error: the server's own, or one of the HTTP transport.
+    """Return the exception for `error`, the error object in a reply of the server `name`.
 
-    Only an error with `LINK_MARK` comes from the transport. A server cannot know the mark.
+    The error is the server's own, or one of the HTTP transport. Only an error with `LINK_MARK`
+    comes from the transport. A server cannot know the mark.
     """
     if LINK_MARK.encode() not in error:
         return ServerError(passed_error(error))

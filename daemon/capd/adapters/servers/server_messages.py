@@ -115,11 +115,11 @@ class ServerMessages:
             nursery.start_soon(self._answer, message, message.id, scope, self._meant())
 
     def refuse_invalid(self, message_id: RequestId) -> None:
-        """Answer a line that has an id and is neither a request nor a reply."""
+        """Answer a line of the server that has an id and is neither a request nor a reply."""
         self._refuse(message_id, INVALID_REQUEST, "not a request: it names no method")
 
     def refuse_large(self, message_id: RequestId) -> None:
-        """Answer a request that is too long to be read."""
+        """Answer a request of the server that is too long to be read."""
         self._counts["refused_question"] += 1
         self._refuse(message_id, REFUSED, f"a request has at most {MOST_QUESTION_BYTES} bytes")
 
@@ -291,11 +291,11 @@ class ServerMessages:
         return answer
 
     def _report(self, params: bytes) -> None:
-        """Send the server the progress that a client reports on the server's request."""
+        """Send the server the progress that a client reports on one of its requests."""
         self._post(b'{"jsonrpc":"2.0","method":"notifications/progress","params":%s}' % params)
 
     def _project_root(self) -> bytes:
-        """Return the project as the only root, for a client that does not list its roots."""
+        """Return the project as the only root, as the answer for a client that lists no roots."""
         if not self._project:
             raise _NotOfferedError("the client does not offer this")
         root = Path(self._project)
@@ -318,7 +318,7 @@ class Rate:
         self._due_at = float("-inf")
 
     def wait(self, now: float) -> float:
-        """Count an event at `now`, in seconds; return for how many seconds it has to wait."""
+        """Count an event at the time `now`; return for how many seconds it has to wait."""
         self._due_at = max(self._due_at, now) + self._step
         return max(0.0, self._due_at - now - self._slack)
 

@@ -42,7 +42,7 @@ CheckTrust = Callable[[], Awaitable[None]]
 
 
 class ServerEnd(Protocol):
-    """A server to which lines can be sent: a process, or a connection by URL."""
+    """The interface of a started server: a process, or a connection by URL."""
 
     @property
     def pid(self) -> int:
@@ -208,12 +208,13 @@ class ServerRun:
     ) -> None:
         """Start the server, report it ready, and wait until it is lost or this is cancelled.
 
-        `on_ready` is called with the instance. `on_tools` is called each time that `tools` changes
-        later.
+        `opened` starts the server and ends it. `on_ready` is called with the instance. `on_tools`
+        is called each time that `tools` changes later.
 
         Raises:
             StartFailedError, ServerLostError: the server did not become ready, or was lost
-            afterwards. CommandNotFoundError, SpawnFailedError: no process could be started.
+                afterwards.
+            CommandNotFoundError, SpawnFailedError: no process could be started.
         """
         async with opened as process:
             self.pid = process.pid
@@ -267,7 +268,7 @@ class ServerRun:
         return [self._redact(line) for line in process.stderr_tail()[-STDERR_SHOWN:]]
 
     async def _death(self, process: ServerEnd) -> str:
-        """Wait until the process has ended; return how, with its last line on stderr."""
+        """Wait until the process has ended; return how it ended, with its last line on stderr."""
         status = await process.wait()
         if self._end_reason:
             return self._end_reason
@@ -277,7 +278,10 @@ class ServerRun:
     async def _clearest_error(
         self, errors: BaseExceptionGroup[CapdError], process: ServerEnd
     ) -> CapdError:
-        """Return the error that explains most: a death of the process explains other errors."""
+        """Return the error in `errors` that explains most.
+
+        The death of the process explains all other errors.
+        """
         everything = list(leaves(errors))
         for error in everything:
             if isinstance(error, _ServerDeadError):

@@ -50,7 +50,7 @@ class StderrTail:
         os.close(self._fd)
 
     def _take(self) -> int | None:
-        """Read the pipe once; return the number of bytes, or None if there was nothing to read."""
+        """Read the pipe once; return the number of bytes read, None if nothing was there."""
         try:
             chunk = os.read(self._fd, _KEPT_BYTES)
         except BlockingIOError:

@@ -122,7 +122,11 @@ class Subscriptions:
             self._changed.set()
 
     def join(self, peer: Peer, uris: Iterable[str], tasks: Iterable[str] = ()) -> None:
-        """Add a session that holds the instance, with its subscriptions to `uris` and its tasks."""
+        """Add a session that holds the instance, given by its client `peer`.
+
+        `uris` are the resources it subscribed to before, and `tasks` the tasks that it listened
+        for.
+        """
         for task in tasks:
             self._messages.watchers.setdefault(task, {})[peer.session] = peer
         for uri in uris:
@@ -169,7 +173,7 @@ class Subscriptions:
                 await self._changed.wait()
 
     async def _renew(self, due: dict[str, dict[SessionKey, Peer]]) -> None:
-        """Renew the subscriptions that sessions had at an earlier instance."""
+        """Renew the subscriptions in `due`, which sessions had at an earlier instance."""
         async with trio.open_nursery() as nursery:
             for uri, peers in due.items():
                 for peer in peers.values():
@@ -213,9 +217,8 @@ class Subscriptions:
     async def _wait_for_stream(self, member: str, wanted: str) -> bytes:
         """Wait until a stream is open whose filter has `wanted` in the member `member`.
 
-        Return an empty result object.
-
-        Raises: the error of a new stream that the server refused.
+        Return an empty result object in JSON. If the server refuses a new stream, its error is
+        raised.
         """
         before = self._newest
         self._changed.set()
@@ -262,10 +265,7 @@ class Subscriptions:
         return wanted
 
     async def _stay_on(self, stream: "_Stream") -> None:
-        """Follow one stream.
-
-        When it has ended, request another one, unless the server refused it.
-        """
+        """Wait until the stream has ended; request another one, unless the server refused it."""
         members = {"notifications": raw(stream.wanted)}
         with stream.scope:
             try:
@@ -326,7 +326,7 @@ class _Stream:
         """Do nothing, because the request is capd's own."""
 
     def progress(self, params: bytes) -> None:
-        """Do nothing."""
+        """Do nothing: nobody waits for the progress of a stream."""
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
         """Raise RefusedError, because there is nobody to ask."""
@@ -334,7 +334,7 @@ class _Stream:
         raise RefusedError(f"nobody can be asked {method} here")
 
     def tell(self, method: str, params: bytes) -> None:
-        """Receive the acknowledgement. Updates are delivered by subscription, not by stream."""
+        """Receive the stream's acknowledgement. Updates are delivered by subscription instead."""
         if method == ACKNOWLEDGED:
             if "taskIds" in self.wanted:
                 with suppress(MalformedError):

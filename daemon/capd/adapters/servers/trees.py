@@ -94,7 +94,7 @@ class Trees:
 
     @property
     def membership(self) -> Membership:
-        """The method that finds the members of a tree without a namespace of its own."""
+        """How the members of a tree are found if its processes have no namespace of their own."""
         return strongest_method(
             (), has_group=self._groups is not None, has_proc=sys.platform == "linux"
         )
@@ -110,7 +110,10 @@ class Trees:
         return any_life(self.mark.home).matches(platform.hard_limit(pid), value)
 
     def enter(self, guard: int) -> Tree:
-        """Register the tree of a guard that was just started and has got no command yet."""
+        """Register the tree of the guard with this pid.
+
+        The guard has just been started, and has got no command yet.
+        """
         with self._lock:
             self._guards.add(guard)
         return Tree(guard, self._groups.enter(guard) if self._groups is not None else None)
@@ -194,7 +197,10 @@ class Trees:
 
 
 async def _watched(mark: Mark) -> int:
-    """Run a watcher until it ends; return its exit status. It ends by itself with this process."""
+    """Run a watcher process until it ends; return its exit status.
+
+    `mark` is what it finds this daemon's processes by. It ends by itself with this process.
+    """
     reader, writer = os.pipe()
     try:
         wanted = mark.this_life

@@ -38,7 +38,7 @@ class CountedTexts:
         self._turn = trio.Lock()
 
     async def counted(self, texts: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the token count of each of `texts`.
+        """Return the number of tokens of each of `texts`, by text.
 
         Raises:
             NotCountedError: the process failed.
@@ -82,7 +82,7 @@ def _batches(texts: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def command() -> list[str]:
-    """Return the command that starts a process which counts for this daemon."""
+    """Return the command that starts the process which counts tokens for this daemon."""
     # -E -P: neither PYTHONPATH nor the working directory is searched for modules.
     return [sys.executable, "-E", "-P", "-m", counting_process.__name__, str(os.getpid())]
 

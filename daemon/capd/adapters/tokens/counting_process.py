@@ -29,12 +29,16 @@ _LOOK = 1.0
 
 
 def written(texts: Iterable[bytes]) -> bytes:
-    """Return texts in the format of the process's input."""
+    """Return `texts` in the format of the counting process's input."""
     return b"".join(_LENGTH.pack(len(text)) + text for text in texts)
 
 
 def read(counts: bytes) -> list[int]:
-    """Return the counts in the process's output; raise ValueError if there is anything else."""
+    """Return the numbers in `counts`, the output of the counting process.
+
+    Raises:
+        ValueError: the output has anything else.
+    """
     return [int(line) for line in counts.split()]
 
 
@@ -56,7 +60,7 @@ def _end_without(daemon: int) -> None:
 
 
 def main() -> int:
-    """Count the texts on standard input."""
+    """Print the number of tokens of each text on standard input; return the exit code."""
     if sys.argv[1:]:
         _end_without(int(sys.argv[1]))
     os.nice(_NICENESS)

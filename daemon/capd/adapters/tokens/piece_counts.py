@@ -26,10 +26,14 @@ log = structlog.get_logger(actor="index")
 
 
 class Counts(Protocol):
-    """What counts the tokens of texts; in the daemon it is `CountedTexts`."""
+    """The interface of a counter of tokens; in the daemon it is `CountedTexts`."""
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
-        """Return the token count of each text; raise NotCountedError."""
+        """Return the number of tokens of each text, by text.
+
+        Raises:
+            NotCountedError: some texts were not counted.
+        """
         ...
 
 
@@ -39,7 +43,7 @@ class _Kept(msgspec.Struct):
 
 
 class PieceCounts:
-    """The known counts of pieces, shared by the whole daemon."""
+    """The token counts of pieces of text that are known, shared by the whole daemon."""
 
     def __init__(self, counts: Counts | None = None, cache_file: Path | None = None) -> None:
         """Use the counts saved in `cache_file`, if it is given, and `counts` for other texts.

@@ -92,7 +92,7 @@ def token_ids(text: bytes | str) -> list[int]:
 
 
 def published() -> bytes:
-    """Return the vocabulary in its published form.
+    """Return the vocabulary in the form in which OpenAI publishes it.
 
     Raises:
         VocabularyError: the vocabulary's file was changed.

@@ -20,8 +20,8 @@ _A_FOLDER = "a folder, whatever it holds"
 def launcher_files(project: str, home: str) -> Startable:
     """Return the files of a project that launchers of the user's own servers would read.
 
-    `project` is the project's real path. The result has the form of a server, so that it is trusted
-    and compared like one.
+    `project` is the project's real path, and `home` the user's home folder. The result has the form
+    of a server, so that it is trusted and compared like one.
     """
     server = ServerSpec(LAUNCHERS, READ_BY_LAUNCHERS, tap_name(project), project=project)
     files: dict[str, str] = {}
@@ -36,7 +36,10 @@ def launcher_files(project: str, home: str) -> Startable:
 
 
 def are_launchers_trusted(project: str, home: str, trust: TrustFile) -> bool:
-    """Tell whether the files that launchers read in a project are trusted as they are now."""
+    """Tell whether the files that launchers read in a project are trusted as they are now.
+
+    `project` is its real path, and `trust` the record of what a person trusts.
+    """
     agreed = trust.read().of(project)
     if not any(each.name == LAUNCHERS for each in agreed.values()):
         return False

@@ -52,7 +52,7 @@ class ProjectRead:
 def read_project(project: str, trust: TrustFile, reader: Reader = DIRECT) -> ProjectRead:
     """Return what a project, given by its real path, defines. Starts and downloads nothing.
 
-    `reader` parses its files.
+    `trust` is the record of what a person trusts. `reader` parses the project's files.
     """
     folder = Path(project, FOLDER)
     try:
@@ -78,7 +78,11 @@ def read_project(project: str, trust: TrustFile, reader: Reader = DIRECT) -> Pro
 
 
 def _check_size(folder: Path) -> None:
-    """Raise TapUnreadableError if the folder has too many entries to be read quickly."""
+    """Check that the folder has few enough entries to be read quickly.
+
+    Raises:
+        TapUnreadableError: it has too many.
+    """
     with os.scandir(folder) as entries:
         if len(list(islice(entries, MOST_CAPABILITIES + 1))) > MOST_CAPABILITIES:
             reason = f"{folder} has more than {MOST_CAPABILITIES} entries"
@@ -86,7 +90,7 @@ def _check_size(folder: Path) -> None:
 
 
 def watched_folders(read: ProjectRead) -> dict[Path, frozenset[str] | None]:
-    """Return the folders to watch for changes of the project's definitions.
+    """Return the folders to watch for changes of the definitions of the project `read`.
 
     The value of each folder is the set of names to watch in it; None stands for all names.
     """

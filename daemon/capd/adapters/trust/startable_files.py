@@ -26,7 +26,7 @@ _NO_FILE = frozenset(
 
 
 def real_path(project: str) -> str:
-    """Return the real path of a project."""
+    """Return the real path of a project: absolute, and with all links resolved."""
     try:
         return os.path.realpath(project) if project else ""
     except ValueError:
@@ -35,7 +35,7 @@ def real_path(project: str) -> str:
 
 
 def startables_of(servers: Iterable[ServerSpec]) -> list[Startable]:
-    """Return the servers of one project with the digests of the files that they name.
+    """Return the servers of one project, each with the digests of the files that it names.
 
     If they name too many files together, the last ones get a reason instead of digests.
     """

@@ -46,7 +46,7 @@ class Trusted:
     """Why nothing is trusted, if the file is unusable."""
 
     def of(self, project: str) -> Mapping[str, Agreement]:
-        """Return the agreements for a project."""
+        """Return the agreements for a project, by digest."""
         return self.projects.get(project, {})
 
 
@@ -85,7 +85,7 @@ class TrustFile:
         )
 
     def write(self, agreements: Mapping[str, Mapping[str, Agreement]]) -> None:
-        """Replace the file's content.
+        """Replace the agreements in the file by `agreements`.
 
         Raises:
             OSError: it cannot be written; the old file stays.

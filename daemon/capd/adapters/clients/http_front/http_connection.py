@@ -266,7 +266,7 @@ class HttpConnection:
         return event
 
     async def _watch(self, scope: trio.CancelScope) -> None:
-        """Wait until the client has disconnected; then cancel the answer."""
+        """Wait until the client has disconnected; then cancel `scope`, and so the answer."""
         try:
             chunk = bytes(await self._stream.receive_some(_CHUNK_BYTES))
         except (trio.BrokenResourceError, trio.ClosedResourceError):

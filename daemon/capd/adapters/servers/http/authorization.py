@@ -97,7 +97,7 @@ class _Sender:
         await self._client.aclose()
 
     async def send(self, request: httpx2.Request, *, is_discovered: bool = True) -> httpx2.Response:
-        """Return the response to `request`, read in full.
+        """Send `request` to an authorization server; return the response, read in full.
 
         `is_discovered` says that a server has named the address, which is then checked.
 
@@ -156,7 +156,7 @@ class _Sender:
 
 
 def _following(answer: httpx2.Response) -> httpx2.Request | None:
-    """Return the request that follows a redirect, else None.
+    """Return the request that a redirect asks for; None if the redirect names no valid address.
 
     The SDK decides whether it may be sent.
     """
@@ -215,7 +215,7 @@ async def authorize(
 
 
 def _state_in(url: str) -> str:
-    """Return the `state` parameter in the address of a login page.
+    """Return the `state` parameter in `url`, the address of a login page.
 
     Raises:
         OAuthFlowError: the authorization server's own address hides the parameter: in a fragment,
@@ -372,7 +372,10 @@ def _check_registered(
 
 
 def _known_client(spec: RemoteSpec, redirect: str) -> OAuthClientInformationFull | None:
-    """Return the OAuth client that the definition names; None if capd has to register one."""
+    """Return the OAuth client that the definition names, with `redirect` as its redirect address.
+
+    Return None if capd has to register a client.
+    """
     if spec.client is None:
         return None
     known: dict[str, object] = {"client_id": spec.client.id, "redirect_uris": [redirect]}
@@ -384,7 +387,7 @@ def _known_client(spec: RemoteSpec, redirect: str) -> OAuthClientInformationFull
 
 
 def _choose_method(spec: RemoteSpec, provider: OAuthClientProvider) -> None:
-    """Choose a way of sending the client's secret that the authorization server supports."""
+    """Choose how `provider` sends the client's secret, among the ways that its server supports."""
     client, metadata = provider.context.client_info, provider.context.oauth_metadata
     if client is None or spec.client is None or not spec.client.secret:
         return
@@ -406,7 +409,7 @@ def _with_challenge(response: httpx2.Response, earlier: Challenge) -> httpx2.Res
 async def refresh(
     spec: RemoteSpec, record: LoginRecord, advice: Callable[[int], str]
 ) -> LoginRecord:
-    """Return `record` with fresh tokens from the authorization server.
+    """Return `record`, the login at `spec`'s server, with fresh tokens.
 
     `advice` returns what a person should do about an HTTP status code.
 
@@ -448,7 +451,7 @@ async def refresh(
 
 
 async def revoke(spec: RemoteSpec, record: LoginRecord) -> str:
-    """Ask the authorization server to revoke the tokens of a login (RFC 7009).
+    """Ask the authorization server to revoke the tokens of the login `record` (RFC 7009).
 
     Return why that failed; empty if they are revoked.
 
@@ -544,7 +547,7 @@ def _check_issuer(spec: RemoteSpec, metadata: OAuthMetadata | None, last_issuer:
 
 
 def _gist(error: Exception) -> str:
-    """Return the part of an SDK error's text before the colon, which quotes no server."""
+    """Return the part of an error's text before the colon: the SDK's own words, no server's."""
     if not isinstance(error, OAuthFlowError):
         return "its metadata is not valid"
     return str(error).partition(":")[0].partition(" (")[0] or type(error).__name__

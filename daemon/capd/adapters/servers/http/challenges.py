@@ -36,7 +36,7 @@ class Challenge:
         return Challenge(scopes, later.resource_metadata or self.resource_metadata)
 
     def header(self) -> str:
-        """Return the demands as a `WWW-Authenticate` header."""
+        """Return the demands in the form of a `WWW-Authenticate` header."""
         said = ['error="insufficient_scope"'] if self.scopes else []
         if self.scopes:
             said.append(f'scope="{" ".join(self.scopes)}"')

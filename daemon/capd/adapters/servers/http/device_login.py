@@ -36,7 +36,7 @@ class Sender(Protocol):
     policy: AddressPolicy
 
     async def send(self, request: httpx2.Request) -> httpx2.Response:
-        """Return the response to `request`, read in full."""
+        """Send `request` to an authorization server; return the response, read in full."""
         ...
 
 
@@ -47,11 +47,15 @@ async def log_in_by_device(
     show: Callable[[str], Awaitable[None]],
     dialogue: LoginDialogue,
 ) -> None:
-    """Have a person enter a code; afterwards the provider's context has the tokens.
+    """Have a person enter a code on any device; afterwards `provider`'s context has the tokens.
+
+    `endpoint` is the URL at which a device login begins. `show` gets the address at which the
+    person has to enter the code, and `dialogue` gets the code.
 
     Raises:
-        DeviceError: the login ended without tokens. AddressRefusedError, CallFailedError: the
-            authorization server cannot be reached, or gave no usable response.
+        DeviceError: the login ended without tokens.
+        AddressRefusedError, CallFailedError: the authorization server cannot be reached, or gave no
+            usable response.
     """
     context = provider.context
     assert context.client_info is not None
@@ -96,7 +100,7 @@ async def _polled(provider: OAuthClientProvider, sender: Sender, grant: DeviceGr
 
 
 def _form(provider: OAuthClientProvider, url: str, fields: dict[str, str]) -> httpx2.Request:
-    """Return a request with a form, authenticated in the way that the client has registered."""
+    """Return a POST of the form `fields` to `url`, authenticated as the client has registered."""
     context = provider.context
     assert context.client_info is not None
     data = {**fields, "client_id": context.client_info.client_id}

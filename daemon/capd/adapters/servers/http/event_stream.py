@@ -30,7 +30,7 @@ class Event:
 
 
 class EventParser:
-    """The events of one stream, and what it says about resuming it."""
+    """Parses the events of one stream, and keeps what is needed to resume the stream."""
 
     def __init__(self, cap_bytes: int = CAP_BYTES) -> None:
         self.last_id = ""
@@ -52,7 +52,7 @@ class EventParser:
         return self._since_event_bytes
 
     def restart(self) -> None:
-        """Start on another stream that continues this one after its last event."""
+        """Begin to parse another stream, which continues this one after its last event."""
         self._line, self._data, self._name = [], [], ""
         self._has_fields = self._after_return = self.has_brought = False
         self._is_first = True

@@ -50,7 +50,10 @@ def silence_libraries() -> None:
 
 
 def new_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
-    """Return a client for one server. Reads certificates, so run it in a thread."""
+    """Return an HTTP client for one server, which sends `headers` with each request.
+
+    It reads certificates, so run it in a thread.
+    """
     silence_libraries()
     return httpx2.AsyncClient(
         headers={"accept-encoding": "gzip, deflate", "user-agent": "capd", **headers},
@@ -76,7 +79,7 @@ class Dispatch:
     has_begun: bool = False
 
     async def note(self, event: str, _: Mapping[str, object]) -> None:
-        """Handle an event of the HTTP library's trace."""
+        """Handle an event of the HTTP library's trace, which tells when a request is written."""
         if event.endswith("send_request_headers.started"):
             self.has_begun = True
 
@@ -109,7 +112,9 @@ class Answer:
         self._is_begun = False
 
     async def read(self, cap_bytes: int = BODY_CAP_BYTES, large: LargeBody | None = None) -> bytes:
-        """Return the whole body; `large` is told how much of it is in memory, and may wait.
+        """Return the whole body of the response.
+
+        `large` is told how much of it is in memory, and may wait.
 
         Raises:
             OutcomeUnknownError: the body is over `cap_bytes`, or as in `step`.
@@ -160,7 +165,7 @@ class Answer:
 
 
 class Inflate(Protocol):
-    """A decoder of a content encoding."""
+    """A decoder of a content encoding such as gzip."""
 
     @property
     def unconsumed_tail(self) -> bytes:
@@ -184,7 +189,9 @@ def _inflate(encoding: str) -> Inflate | None:
 async def answered(
     client: httpx2.AsyncClient, ask: ServerRequest, dispatch: Dispatch
 ) -> AsyncIterator[Answer]:
-    """Send `ask` and yield the answer, whose body can be read inside the block.
+    """Send the request `ask` and yield the answer, whose body can be read inside the block.
+
+    `dispatch` records when the first byte is written.
 
     Raises:
         NotSentError, OutcomeUnknownError: there is no answer.
@@ -225,7 +232,7 @@ def check_headers(response: httpx2.Response) -> None:
 
 
 def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
-    """Return the request that follows a redirect, None if there is none.
+    """Return the request that a redirect asks for; None if `response` is no redirect.
 
     Raises:
         RefusedError: the redirect leads to another server, or would change the method and drop the

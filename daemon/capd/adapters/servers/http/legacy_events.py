@@ -68,7 +68,10 @@ class LegacyWire:
             raise OutcomeUnknownError("did not say where messages go") from None
 
     async def send(self, message: Incoming, line: bytes) -> None:
-        """Send one message of the client. Answers arrive on the stream."""
+        """Send one message of the client; `message` is the parsed form of `line`.
+
+        Answers arrive on the stream.
+        """
         if message.method == "initialize" and message.id is not msgspec.UNSET:
             self._handshake_id = message.id
         if message.method == "notifications/initialized":
@@ -144,7 +147,7 @@ class LegacyWire:
             raise RefusedError(f"offers no stream (HTTP status {answer.status})")
 
     def _checked_endpoint(self, answer: Answer, data: bytes) -> str:
-        """Return the URL for messages.
+        """Return the URL for messages, which the server named in `data`.
 
         It must have the server's origin, as messages have credentials.
 

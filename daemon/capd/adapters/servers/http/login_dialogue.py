@@ -21,7 +21,7 @@ class LoginDialogue:
     """Takes the redirect's address as text; None if the login does not wait for one."""
 
     def paste(self, address: str) -> None:
-        """Take the address that a person copied from a browser elsewhere.
+        """Take the address to which the login redirected; a person copied it from a browser.
 
         Raises:
             PasteError: the address is not this login's redirect.

@@ -16,7 +16,7 @@ class LoginFailedError(CapdError):
 
 
 class NoRevocationError(CapdError):
-    """The authorization server names no way to revoke tokens."""
+    """The authorization server names no endpoint at which tokens are revoked."""
 
 
 class LoginRecord(msgspec.Struct, frozen=True):

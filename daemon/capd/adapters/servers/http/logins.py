@@ -67,7 +67,7 @@ class Logins:
         self._kept: dict[str, _SharedLogin] = {}
 
     def of(self, spec: RemoteSpec) -> "Login":
-        """Return the login at a server, which all connections to it share."""
+        """Return the login at the server of `spec`, which all connections to it share."""
         # A token is valid only for the OAuth client that it was issued to.
         client = f"\n{spec.client.id}" if spec.client is not None else ""
         account = f"\naccount {spec.account.casefold()}" if spec.account else ""
@@ -75,11 +75,11 @@ class Logins:
         return Login(spec, self._kept.setdefault(key, _SharedLogin(key)), self.store)
 
     async def account(self, spec: RemoteSpec, namespace: str) -> str:
-        """Return the account that a session uses at a server; `namespace` is that of its secrets.
+        """Return the account with which a session logs in at the server of `spec`.
 
-        The account is the namespace, if a person has logged in with `--account NAMESPACE`.
-        Otherwise it is empty, for the default login. The values of secrets are chosen in the same
-        way.
+        It is `namespace`, that of the session's secrets, if a person has logged in with `--account
+        NAMESPACE`. Otherwise it is empty, for the default login. The values of secrets are chosen
+        in the same way.
         """
         if not namespace or not self.takes_login(spec):
             return ""
@@ -175,7 +175,7 @@ class Login:
     async def lacking(self) -> Challenge | None:
         """Return the scopes that the next login has to request: granted ones and demanded ones.
 
-        None if the server has demanded nothing; the login then follows the server's first answer.
+        None if the server has demanded nothing. The login then follows the server's first answer.
         """
         async with self._kept.lock:
             if self._kept.lacking is None or not self._kept.lacking.scopes:
@@ -187,7 +187,7 @@ class Login:
             return Challenge(scopes_of(granted)).with_more(self._kept.lacking)
 
     def _note(self, answer: "Answer") -> None:
-        """Add the demands in an answer to those of the login."""
+        """Add the demands on a login in the answer of a server to those known already."""
         said = answer.headers.get("www-authenticate", "")
         is_more = answer.status == _FORBIDDEN and "insufficient_scope" in said
         if answer.status == _UNAUTHORIZED or is_more:
@@ -239,7 +239,9 @@ class Login:
         dispatch: "Dispatch",
         answered: "Answered",
     ) -> "AsyncIterator[Answer]":
-        """Send `ask` with this login's token, and yield the answer.
+        """Send the request `ask` with this login's token, and yield the answer.
+
+        `client` sends it by means of `answered`. `dispatch` records when its first byte is written.
 
         Raises:
             LoginNeededError: the server accepts no token of this login.
@@ -258,7 +260,10 @@ class Login:
         raise LoginNeededError(self.advice(_UNAUTHORIZED))
 
     async def _access(self, refused: str = "") -> str:
-        """Return a token, refreshed if necessary, other than `refused`; empty if there is none."""
+        """Return a token, refreshed if necessary; empty if there is none.
+
+        It is another one than `refused`, which the server did not accept.
+        """
         async with self._kept.lock:
             if not self._kept.is_loaded:
                 await self._load()
@@ -349,14 +354,17 @@ def _with(ask: "ServerRequest", token: str) -> "ServerRequest":
 
 
 def _authorization() -> Any:
-    """Import the module that needs the SDK. It takes a second, so run it in a thread."""
+    """Return the module that logs in; it needs the SDK. It takes a second: run it in a thread."""
     from capd.adapters.servers.http import authorization  # noqa: PLC0415 - see above
 
     return authorization
 
 
 def _best_store(folder: Path) -> "TokenStore":
-    """Return the best store. It imports and asks the keyring, so run it in a thread."""
+    """Return the best store of logins: the keyring if it works, otherwise files in `folder`.
+
+    It imports and asks the keyring, so run it in a thread.
+    """
     from capd.adapters.servers.http.token_store import best_store  # noqa: PLC0415 - see above
 
     return best_store(folder)

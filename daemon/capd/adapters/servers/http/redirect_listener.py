@@ -35,11 +35,11 @@ class RedirectListener:
         self._waiting = WaitingPool(_MOST_CONNECTIONS, _HEAD_TIMEOUT)
 
     def expect(self, state: str) -> None:
-        """Accept only requests with `state`."""
+        """Accept only requests whose parameter `state` has this value."""
         self._state = state
 
     async def answer(self) -> Answer:
-        """Wait for the redirect, and return its parameters."""
+        """Wait for the redirect of the browser, and return its parameters."""
         await self._is_answered.wait()
         assert self._answer is not None
         return self._answer
@@ -57,7 +57,7 @@ class RedirectListener:
                     self._take(answer)
 
     def paste(self, address: str) -> None:
-        """Take the address that a person copied from a browser elsewhere.
+        """Take the address to which the login redirected; a person copied it from a browser.
 
         Raises:
             PasteError: it is not this login's redirect.
@@ -104,7 +104,9 @@ def _page(*, is_known: bool) -> bytes:
 
 @asynccontextmanager
 async def listening(port: int = 0) -> AsyncIterator[RedirectListener]:
-    """Keep a port open while the block runs; 0 for any free port.
+    """Listen on a port of 127.0.0.1 for the redirect of a login; 0 stands for any free port.
+
+    The port is open while the block runs.
 
     Raises:
         OSError: another program uses the port.

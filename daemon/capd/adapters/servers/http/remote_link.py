@@ -23,7 +23,7 @@ class ConnectionLoss:
     """Whether a person must act first, so that retrying is useless."""
 
     def __str__(self) -> str:
-        """Render for a person."""
+        """Return the reason, in words that continue a sentence beginning with `it`."""
         return self.reason
 
 

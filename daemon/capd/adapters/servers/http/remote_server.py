@@ -45,7 +45,7 @@ class Wire(Protocol):
     """The transport to a remote server: streamable HTTP, or the older HTTP with SSE."""
 
     async def send(self, message: Incoming, line: bytes) -> None:
-        """Send one line, of which `message` is the parsed form. Answers arrive separately."""
+        """Send one line to the server; `message` is its parsed form. Answers arrive separately."""
 
     async def goodbye(self) -> None:
         """Tell the server that the session is over, if the transport has such a message."""
@@ -100,7 +100,7 @@ class RemoteServer:
             await self._ended.wait()
 
     async def _run(self, carry: Callable[[LineReceiver, LinkCallbacks], Awaitable[None]]) -> None:
-        """Carry lines until they end or the connection is cancelled."""
+        """Have `carry` send lines to the server, until they end or the connection is cancelled."""
         try:
             with self._scope:
                 # Shielded: `stop` still needs the connection when the caller is cancelled.
@@ -134,7 +134,10 @@ class _Carrier:
         self._wire: Wire | None = None
 
     async def carry(self, lines: LineReceiver, outlet: LinkCallbacks) -> None:
-        """Carry the lines from `lines` until they end."""
+        """Send the lines from `lines` to the server until they end.
+
+        What the server sends is passed to `outlet`.
+        """
         from capd.adapters.servers.http import legacy_events, streamable  # noqa: PLC0415 - slow
 
         async with trio.open_nursery() as nursery:
@@ -184,10 +187,10 @@ class _Carrier:
 
 @asynccontextmanager
 async def connected(spec: RemoteSpec, logins: Logins) -> AsyncIterator[RemoteServer]:
-    """Keep a connection open while the block runs.
+    """Keep a connection to the server of `spec` while the block runs; yield it.
 
     Nothing is sent before the first line. An unreachable server is reported in its answers, so this
-    raises only if the definition is wrong.
+    raises only if the definition is wrong. `logins` has the login at the server.
 
     Raises:
         BadAddressError: the URL or a header cannot be used.
@@ -212,7 +215,9 @@ async def connected(spec: RemoteSpec, logins: Logins) -> AsyncIterator[RemoteSer
 
 
 def _prepared(spec: RemoteSpec) -> "httpx2.AsyncClient":
-    """Import slow modules and check the definition. Blocks, so run it in a thread.
+    """Return an HTTP client for `spec`, after checking its URL and headers.
+
+    It imports slow modules, so run it in a thread.
 
     Raises:
         BadAddressError: the URL or a header cannot be used.

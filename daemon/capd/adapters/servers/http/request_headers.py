@@ -111,7 +111,7 @@ class RequestHeaders:
         return headers
 
     def of_connection(self) -> dict[str, str]:
-        """Return the headers of requests that carry no message."""
+        """Return the headers of requests without a message, such as the GET of a stream."""
         return {"mcp-protocol-version": self._negotiated} if self._negotiated else {}
 
     def forget(self) -> None:
@@ -119,7 +119,7 @@ class RequestHeaders:
         self._negotiated = ""
 
     def learn(self, method: str, result: bytes) -> None:
-        """Learn from the result of `method` what later headers need.
+        """Learn from the result of the request `method` what later headers need.
 
         That is the version that `initialize` has agreed on, and the arguments that `tools/list`
         marks.
@@ -155,10 +155,10 @@ def field_value(text: str) -> str:
 
 
 def marked_arguments(schema: object) -> dict[Path, str]:
-    """Return the paths of the arguments that become headers, with the headers' names.
+    """Return the arguments that become headers: the name of each header by the argument's path.
 
-    If one mark in the schema is not valid, all are ignored, because the server will then ignore
-    them, too.
+    `schema` is the input schema of a tool. If one mark in it is not valid, all are ignored, because
+    the server will then ignore them, too.
     """
     marked: dict[Path, str] = {}
     for path, position in _positions(schema):
@@ -176,7 +176,7 @@ def marked_arguments(schema: object) -> dict[Path, str]:
 
 
 def _positions(root: object) -> Iterator[tuple[Path | None, dict[str, Any]]]:
-    """Yield every subschema in `root` with its path.
+    """Yield every subschema in the schema `root` with its path.
 
     The path is None if anything but `properties` leads to the subschema.
     """

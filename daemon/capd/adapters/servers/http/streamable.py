@@ -119,7 +119,7 @@ class StreamableWire:
         self._large_bodies = LargeBodies()
 
     async def send(self, message: Incoming, line: bytes) -> None:
-        """Send one line of the client. Answers arrive separately."""
+        """Send one line of the client; `message` is its parsed form. Answers arrive separately."""
         if message.method and message.id is not msgspec.UNSET:
             post = _Post(message, bool(modern_version(message)))
             if message.method == "initialize":
@@ -168,7 +168,7 @@ class StreamableWire:
             self._nursery.start_soon(self._tell, message, line)
 
     async def _tell(self, message: Incoming, line: bytes) -> None:
-        """Send a message that gets no answer."""
+        """Send a message that gets no answer, such as a notification."""
         with trio.move_on_after(NOTICE_TIMEOUT):
             try:
                 async with self._ask(
@@ -281,7 +281,7 @@ class StreamableWire:
             raise OutcomeUnknownError("gave an answer that is none to this request")
 
     async def _pass_on(self, post: _Post | None, line: bytes) -> bool:
-        """Deliver a line to the client; return whether it was the reply to `post`."""
+        """Deliver a line of the server to the client; return whether it was the reply to `post`."""
         if len(line) > _DECODED_BYTES:
             ends = line_ends(line[:_END_BYTES], line[-_END_BYTES:])
             await self._outlet.deliver(line)
@@ -335,7 +335,7 @@ class StreamableWire:
         events: EventParser,
         large: LargeBody | None = None,
     ) -> bool:
-        """Deliver the events of a stream; return whether the reply to `post` was among them.
+        """Deliver the events of a stream to the client; return whether the reply to `post` came.
 
         Return False if the stream ended, or was cut and can be resumed.
 
@@ -419,7 +419,9 @@ class StreamableWire:
     async def _ask(
         self, method: str, headers: dict[str, str], content: bytes, dispatch: Dispatch
     ) -> AsyncIterator[Answer]:
-        """Send a request and yield the answer.
+        """Send an HTTP request to the server and yield the answer.
+
+        `dispatch` records when its first byte is written.
 
         Raises:
             CallFailedError: there is no answer.
@@ -436,4 +438,4 @@ class StreamableWire:
 
 
 class _NoStreamError(CallFailedError):
-    """The server does not offer a stream."""
+    """The server offers no stream for messages that belong to no request."""

@@ -20,13 +20,13 @@ class TokenStore(Protocol):
     """A store of logins. It blocks, so use it in a thread."""
 
     def load(self, key: str) -> str | None:
-        """Return the saved text; None if there is none."""
+        """Return the saved text of the login `key`; None if there is none."""
 
     def save(self, key: str, text: str) -> None:
-        """Save `text`, replacing an earlier one."""
+        """Save the text of the login `key`, replacing an earlier one."""
 
     def delete(self, key: str) -> None:
-        """Delete the saved text, if there is one."""
+        """Delete the saved text of the login `key`, if there is one."""
 
 
 class FileStore:
@@ -36,7 +36,7 @@ class FileStore:
         self._folder = folder
 
     def load(self, key: str) -> str | None:
-        """Return the saved text; None if there is none."""
+        """Return the saved text of the login `key`; None if there is none."""
         try:
             # Bytes that are not UTF-8 are replaced; decoding the record then reports the damage.
             return self._path(key).read_text(encoding="utf-8", errors="replace")
@@ -44,13 +44,13 @@ class FileStore:
             return None
 
     def save(self, key: str, text: str) -> None:
-        """Save `text`, replacing an earlier one."""
+        """Save the text of the login `key`, replacing an earlier one."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder.chmod(0o700)
         write_whole(self._path(key), text.encode(), is_durable=True, has_other_writers=True)
 
     def delete(self, key: str) -> None:
-        """Delete the saved text, if there is one."""
+        """Delete the saved text of the login `key`, if there is one."""
         self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
@@ -71,7 +71,7 @@ class KeyringStore:
         self._files = files
 
     def load(self, key: str) -> str | None:
-        """Return the saved text; None if there is none."""
+        """Return the saved text of the login `key`; None if there is none."""
         try:
             text = self._backend.get_password(_SERVICE, key)
         except self._error:
@@ -79,7 +79,7 @@ class KeyringStore:
         return self._files.load(key) if text is None else text
 
     def save(self, key: str, text: str) -> None:
-        """Save `text`, replacing an earlier one."""
+        """Save the text of the login `key`, replacing an earlier one."""
         try:
             self._backend.set_password(_SERVICE, key, text)
         except self._error:  # locked, and nobody there to open it
@@ -89,7 +89,7 @@ class KeyringStore:
             self._files.delete(key)
 
     def delete(self, key: str) -> None:
-        """Delete the saved text, if there is one."""
+        """Delete the saved text of the login `key`, if there is one."""
         self._files.delete(key)
         self._forget(key)
 

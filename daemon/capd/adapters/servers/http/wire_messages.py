@@ -67,12 +67,12 @@ def error_of(body: bytes) -> bytes:
 
 
 def error_reply(message_id: MessageId, error: bytes) -> bytes:
-    """Return the line that answers a request with an error object."""
+    """Return the line that answers the request `message_id` with an error object in JSON."""
     return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (msgspec.json.encode(message_id), error)
 
 
 def failure_reply(message_id: MessageId, failure: CallFailedError) -> bytes:
-    """Return the reply to a request that ended without an answer."""
+    """Return the line that answers the request `message_id`, which ended with `failure`."""
     text = str(failure)
     if isinstance(failure, OutcomeUnknownError):
         text += "; the call may have run, so check before repeating it"
@@ -85,7 +85,10 @@ def failure_reply(message_id: MessageId, failure: CallFailedError) -> bytes:
 
 
 def status_reply(message_id: MessageId, name: str, status: int) -> bytes:
-    """Return the line for a request that HTTP refused before MCP saw it."""
+    """Return the line that answers a request which HTTP refused before MCP saw it.
+
+    `name` is the server's, `status` the HTTP status.
+    """
     code = METHOD_NOT_FOUND if status in _NOT_FOUND_STATUSES else INVALID_REQUEST
     error = {
         "code": code,
