@@ -14,7 +14,7 @@ TARGET = pathlib.Path(__file__).parent / "capd_client" / "shim" / "client_facts.
 
 
 def generated() -> str:
-    """Return the text of the module."""
+    """Return the text of the module with the shim's constants."""
     table = tomllib.loads(files("capd_protos").joinpath("clients.toml").read_text(encoding="utf-8"))
     variables = sorted(each for line in table.values() for each in line.get("identity", ()))
     names = [each for line in table.values() for each in line.get("empty_list_for", ())]

@@ -14,7 +14,7 @@ SCHEMA = pathlib.Path(__file__).with_name("socket.schema.json")
 
 
 def schema_text() -> str:
-    """Return the JSON Schema of link frames, JSON-RPC lines and control params, as text."""
+    """Return the JSON Schema of the socket's frames and of the control methods' params, as text."""
     frames = [*typing.get_args(socket.FromClient), *typing.get_args(socket.FromDaemon)]
     frames.remove(socket.Hello)
     roots = [socket.Hello, *frames, socket.RpcResponse, *dict.fromkeys(socket.METHODS.values())]

@@ -87,7 +87,10 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _fit(titles: Sequence[str], widths: dict[int, int], columns: int) -> None:
-    """Narrow `widths`, and leave columns out, until a line has at most `columns`."""
+    """Narrow columns, and leave some out, until a line of the table has at most `columns` columns.
+
+    `widths` has the width of each column by its index; it is changed in place.
+    """
     while True:
         over = 1 + sum(widths.values()) + len(_GAP) * (len(widths) - 1) - columns
         free = [at for at in widths if titles[at] in _FREE and widths[at] > _NARROWEST]

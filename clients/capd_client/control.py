@@ -50,7 +50,7 @@ class ControlError(Exception):
 
 
 class Control:
-    """Sends requests to the daemon whose socket is `path`; connects with the first one.
+    """A connection to the daemon whose socket is `path`; it is made with the first request.
 
     `client` is the client name in its hello. `timeout` is the number of seconds for each request;
     if it is None, the limit depends on the method. After an error that broke the connection, the
@@ -132,7 +132,7 @@ class Control:
                 return _result_of(message)
 
     def events(self, topics: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        """Subscribe, and return an iterator over events from now on, until the daemon disconnects.
+        """Subscribe to events now; return an iterator over them, until the daemon disconnects.
 
         `topics` are prefixes such as `server.`; without any, all events come. Each item has a
         `topic` and an `event`, the fields of the event.
@@ -202,7 +202,7 @@ class Control:
             raise self._broken(error) from None
 
     def _read(self) -> dict[str, Any]:
-        """Wait for the next message: a JSON object on a line of its own."""
+        """Wait for the daemon's next message, and return it: a JSON object on a line of its own."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)

@@ -15,7 +15,10 @@ _STANDING = {
 
 
 def status_line(status: Mapping[str, Any]) -> str:
-    """Return the line for `capd status`; empty if there is nothing for a person to decide."""
+    """Return the line on tool definitions for `capd status`; empty if nothing is to be decided.
+
+    `status` is the daemon's answer to `status`.
+    """
     found = status.get("definitions") or {}
     counts = [f"{found[kind]} {kind}" for kind in _KINDS if found.get(kind)]
     lost = [str(each) for each in found.get("lost") or []]

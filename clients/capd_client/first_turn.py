@@ -128,15 +128,15 @@ def _servers(control: Control) -> list[dict[str, Any]]:
 
 
 def _running(control: Control) -> list[str]:
-    """Return the names of the servers that have a process, according to the daemon."""
+    """Return the names of the servers that have a process, as the daemon reports."""
     return [entry["name"] for entry in _servers(control)]
 
 
 def _left(control: Control, server: dict[str, Any], keys: set[str]) -> list[str] | None:
     """Return the other sessions that hold `server`; None while a session of this run holds it.
 
-    `keys` are the sessions of this run. The list is empty once the server has ended. It is None,
-    too, while the server runs without a holder, because the daemon will end it soon.
+    `keys` are the sessions of this run. The list is empty once the server has ended. The result is
+    None, too, while the server runs without a holder, because the daemon will end it soon.
     """
     found = [each for each in _servers(control) if each["pid"] == server["pid"]]
     holders = [holder for each in found for holder in each["leases"]]
@@ -204,9 +204,9 @@ def _daemon(
 
 
 def _is_ready(control: Control, where: Places) -> bool | None:
-    """Return True if a daemon answers, or if no daemon uses the state folder.
+    """Tell whether a daemon answers, or no daemon uses the state folder; None if it is unclear yet.
 
-    Return None while a daemon starts or ends.
+    It is unclear while a daemon starts or ends.
     """
     try:
         control.connect()
@@ -247,13 +247,19 @@ def _model_ready(control: Control) -> None:
 
 
 def _decided(control: Control, key: str) -> dict[str, Any] | None:
-    """Send the message; return its turn, or None if the model was not ready in time."""
+    """Send the message in the session `key`; return its turn.
+
+    Return None if the model was not ready in time.
+    """
     turn: dict[str, Any] = control.call("turn", {"session": key, "text": MESSAGE})
     return None if turn["reason"] == "model_not_ready" else turn
 
 
 def _project(home: Path) -> Path:
-    """Return a git repository: the current folder if it is one, otherwise a small new one."""
+    """Return a git repository: the current folder if it is one, otherwise a small new one.
+
+    A new one is made in the folder `home`.
+    """
     here = Path.cwd()
     if (here / ".git").exists():
         return here

@@ -100,7 +100,7 @@ def _serve(arguments: list[str]) -> int:
 
 
 def _reached(client: str) -> Control:
-    """Return a connection to the daemon; wait for one that is starting.
+    """Return a connection to the daemon for a hook of `client`; wait for a daemon that is starting.
 
     Raises:
         DaemonDownError: none runs, and nobody starts one.
@@ -138,7 +138,10 @@ def _longest(client: str) -> float:
 
 
 def _is_starting(socket: str) -> bool:
-    """Tell whether a client is starting the daemon: it holds `start.lock` beside the socket."""
+    """Tell whether another process is starting the daemon whose socket is at `socket`.
+
+    Such a process holds `start.lock` beside the socket.
+    """
     try:
         fd = os.open(os.path.dirname(socket) + "/start.lock", os.O_RDONLY | os.O_NOFOLLOW)  # noqa: PTH120
     except OSError:
@@ -153,14 +156,14 @@ def _is_starting(socket: str) -> bool:
 
 
 def _wait_longer(client: str) -> None:
-    """Extend the budget to the client's own limit, unless the user has set it."""
+    """Extend the hook's budget to the limit of `client`, unless the user has set the budget."""
     if longest := _longest(client):
         left = signal.getitimer(signal.ITIMER_REAL)[0]
         signal.setitimer(signal.ITIMER_REAL, left + longest - BUDGET)
 
 
 def _input() -> bytes:
-    """Return what the client wrote, up to `LONGEST_INPUT_BYTES`."""
+    """Return what the client wrote to standard input, up to `LONGEST_INPUT_BYTES`."""
     data = sys.stdin.buffer.read(LONGEST_INPUT_BYTES)
     # Some clients fail when their pipe closes before they have written everything.
     while len(data) == LONGEST_INPUT_BYTES and sys.stdin.buffer.read(_CHUNK_BYTES):

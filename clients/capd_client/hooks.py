@@ -125,7 +125,10 @@ runs its prompt hooks for these as well (finding 15)."""
 
 
 def _read(client: str, event: Event, env: Mapping[str, str]) -> Prompt:
-    """Read a hook's JSON by its layout, whichever client runs the hook."""
+    """Return the message in a hook's JSON, by the layout of `client`.
+
+    It makes no difference which client runs the hook.
+    """
     del env
     layout = _LAYOUTS[client]
     if any(_text_at(event, path) for path in _OF_SUB_AGENTS):
@@ -143,11 +146,11 @@ def _read(client: str, event: Event, env: Mapping[str, str]) -> Prompt:
 
 
 def _read_claude(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Read the hook of Claude Code's settings, which other clients run as well (finding 12).
+    """Return the message of the hook in Claude Code's settings, which other clients run as well.
 
     Claude Code has a second hook, on the session's own connection, which sends the prompt. Both
-    hooks have the session's id in their environment. Other clients that run this hook do not set
-    it.
+    hooks have the session's id in their environment. Other clients that run this hook do not set it
+    (finding 12).
     """
     if "cursor_version" in event or "conversation_id" in event:
         return _read("cursor", event, env)
@@ -163,12 +166,15 @@ def _read_claude(event: Event, env: Mapping[str, str]) -> Prompt:
 
 
 def _read_code(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Read VS Code's hook; Copilot CLI runs it too, because it is in Copilot CLI's folder."""
+    """Return the message of VS Code's hook.
+
+    Copilot CLI runs this hook too, because it is in Copilot CLI's folder.
+    """
     return _read("copilot" if _is_copilot(event, env) else "code", event, env)
 
 
 def _read_copilot(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Read the hook in Copilot CLI's folder, which VS Code runs as well."""
+    """Return the message of the hook in Copilot CLI's folder, which VS Code runs as well."""
     is_code = "sessionId" in event and ("hookEventName" in event or "transcript_path" in event)
     return _read_code(event, env) if is_code else _read("copilot", event, env)
 
@@ -179,7 +185,7 @@ def _is_copilot(event: Event, env: Mapping[str, str]) -> bool:
 
 
 def _read_gemini(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Read Gemini's hook, whose prompt begins with the output of its SessionStart hooks."""
+    """Return the message of Gemini's hook, whose prompt begins with SessionStart hooks' output."""
     opening, closing = "<hook_context>", "</hook_context>"
     prompt = _read("gemini", event, env)
     text = prompt.text
@@ -195,7 +201,10 @@ def _write_nothing(context: str, notice: str) -> str:
 
 
 def _write_claude(context: str, notice: str, event: str = "UserPromptSubmit") -> str:
-    """Return the hook output in the form of Claude Code, which other clients have adopted."""
+    """Return a hook's output in the form of Claude Code, which other clients have adopted.
+
+    It has `context` for the client's model and `notice` for the user; `event` is the hook's event.
+    """
     output: dict[str, Any] = {"systemMessage": notice} if notice else {}
     if context:
         output["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": context}
@@ -203,7 +212,7 @@ def _write_claude(context: str, notice: str, event: str = "UserPromptSubmit") ->
 
 
 def _write_copilot(context: str, notice: str) -> str:
-    """Return the context as a top-level member, the only place where Copilot CLI looks."""
+    """Return `context` as a top-level member of JSON, the only place where Copilot CLI looks."""
     del notice
     return json.dumps({"additionalContext": context}) if context else ""
 

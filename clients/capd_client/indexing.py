@@ -22,7 +22,7 @@ _LAST_WORD = 0.5
 def run_index(
     socket: str, session: str, *, show_progress: bool, asks_servers: bool = True
 ) -> dict[str, Any]:
-    """Call `index` and return the daemon's result.
+    """Ask the daemon at `socket` to index all servers, and return its result.
 
     `session` is the key of the session with whose values servers are started, or empty. Without
     `asks_servers`, the index is written from saved tool lists.
@@ -53,7 +53,10 @@ def run_index(
 
 @contextmanager
 def _shown(doing: str, *, is_bar: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Show the progress while the block runs; yield a function that takes `index.` events."""
+    """Show progress while the block runs; yield a function that takes events of topic `index.`.
+
+    `doing` says what is being done. With `is_bar` the progress is one changing line.
+    """
     if not is_bar:
         yield _say
         return

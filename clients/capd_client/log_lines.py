@@ -41,7 +41,7 @@ def check_log(command: Sequence[str]) -> None:
 
 
 def existing_lines(manager: Manager, count: int = ALL) -> Iterator[str]:
-    """Yield the last `count` existing lines, oldest first.
+    """Yield the last `count` lines that the log has already, oldest first.
 
     Raises:
         ServiceError: the log cannot be read.
@@ -59,7 +59,7 @@ def existing_lines(manager: Manager, count: int = ALL) -> Iterator[str]:
 
 
 def new_lines(manager: Manager, seen: Collection[str]) -> Iterator[str]:
-    """Yield each new line as it is written, until the caller stops.
+    """Yield each new line of the log as it is written, until the caller stops.
 
     `seen` are the lines of `existing_lines`, at least the last `AGAIN`.
     """
@@ -116,7 +116,7 @@ class LogLine:
         return "" if self.facts is None else json.dumps(self.facts)
 
     def shown(self) -> str:
-        """Return the line for a person: local time, level, event and `key=value`, coloured."""
+        """Return the line for a person: local time, level, event and `key=value`, in colours."""
         if self.facts is None:
             return printable(self.text)
         level = str(self.facts.get("level", ""))

@@ -45,14 +45,17 @@ class McpHost:
         threading.Thread(target=self._read, daemon=True).start()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this host, which leaving the `with` block closes."""
         return self
 
     def __exit__(self, *_: object) -> None:
         self.leave()
 
     def initialize(self, name: str, timeout: float = 30.0) -> dict[str, Any]:
-        """Complete the handshake as the client `name`; return the result of `initialize`."""
+        """Complete the handshake as the client `name`; return the result of `initialize`.
+
+        The server has `timeout` seconds to answer.
+        """
         params = {
             "protocolVersion": PROTOCOL_VERSION,
             "capabilities": {},
@@ -85,7 +88,7 @@ class McpHost:
     def call(
         self, name: str, arguments: Mapping[str, Any], timeout: float = 60.0
     ) -> dict[str, Any]:
-        """Return the result of a tool call."""
+        """Call the server's tool `name` with these arguments; return its result."""
         return self.ask("tools/call", {"name": name, "arguments": dict(arguments)}, timeout)
 
     def wait_for(self, method: str, timeout: float = 30.0) -> dict[str, Any]:
@@ -141,5 +144,8 @@ class McpHost:
 
 
 def without_capd(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment without capd's own variables, so that another home can be used."""
+    """Return `env`, by default the process's environment, without capd's own variables.
+
+    With such an environment another home can be used.
+    """
     return {k: v for k, v in (env or os.environ).items() if not k.startswith("CAPD_")}

@@ -56,7 +56,7 @@ class OwnTap:
         self._capabilities = self.folder / "capabilities"
 
     def names(self) -> list[str]:
-        """Return the names of all added servers."""
+        """Return the names of all servers in the tap."""
         try:
             found = [folder.name for folder in self._capabilities.iterdir()]
         except FileNotFoundError:
@@ -66,9 +66,8 @@ class OwnTap:
     def add(self, server: OwnServer, beside: Mapping[str, str] = NOTHING) -> Path:
         """Write the definition of `server`, and put the tap on the list.
 
-        Return the definition's folder.
-
-        `beside` are texts of more files for that folder, by name.
+        Return the definition's folder. `beside` has the texts of more files for that folder, by
+        name.
         """
         check(server)
         place = self._capabilities / server.name
@@ -100,7 +99,10 @@ class OwnTap:
         return self._capabilities / name
 
     def replace(self, name: str, files: Mapping[str, str]) -> Path:
-        """Replace files of the definition of `name`; other files in its folder stay."""
+        """Replace `files`, texts by name, of the definition of `name`; return its folder.
+
+        Other files in the folder stay.
+        """
         place = self.place(name)
         made = Path(tempfile.mkdtemp(dir=self.folder, prefix=".replacing."))
         try:

@@ -129,7 +129,7 @@ def bridge_line(entry: Document, now: float) -> str:
 
 
 def decision_words(entry: Document) -> tuple[str, str, str]:
-    """Return outcome, name and reason of a decision; a missing name or reason is empty."""
+    """Return the outcome, the name and the reason of a decision; a missing one is empty."""
     decision = entry.get("decision") or entry
     name = decision.get("name") or decision.get("id") or ""
     if isinstance(name, Mapping):
@@ -162,7 +162,7 @@ OWN_MEMORIES = "~"
 
 
 class _Page:
-    """Collects the lines of the status page, in order."""
+    """The lines of the status page, which are appended in order."""
 
     def __init__(self, columns: int, is_coloured: bool) -> None:
         self.lines: list[str] = []
@@ -184,7 +184,7 @@ class _Page:
             self.lines.append("  none")
 
     def daemon(self, status: Document) -> None:
-        """Append the state of the daemon and of its model."""
+        """Append the state of the daemon and of its embedding model."""
         daemon = status.get("daemon") or {}
         self.say(
             f"capd {daemon.get('version', '?')}, pid {daemon.get('pid', '?')}, "
@@ -212,11 +212,11 @@ class _Page:
             self.say(_index(status["index"]), further="  ")
 
     def tap(self, tap: Document) -> Iterator[tuple[str, str]]:
-        """Yield how a tap was loaded."""
+        """Yield entries that say how a tap was loaded."""
         yield "  ", tap_line(tap) + (f"  [{tap['revision']}]" if tap.get("revision") else "")
 
     def session(self, session: Document, now: float) -> Iterator[tuple[str, str]]:
-        """Yield a session's client, its tools, and what is on in it."""
+        """Yield entries with a session's client, its tools, and what is on in it."""
         client = f"{client_of(session)} {session.get('pid') or ''}".strip()
         where = str(session.get("project") or session.get("far_project") or "no project")
         over = f" over the bridge {session['bridge']}" if session.get("bridge") else ""
@@ -245,7 +245,7 @@ class _Page:
             yield "    ", line
 
     def server(self, server: Document) -> Iterator[tuple[str, str]]:
-        """Yield a server's state, and the sessions that use it."""
+        """Yield entries with a server's state, and the sessions that use it."""
         leases = [str(each) for each in server.get("leases") or []]
         held = f"held by {len(leases)} ({', '.join(leases)})" if leases else "held by nobody"
         pid = f"pid {server['pid']}, " if server.get("pid") else ""
@@ -270,7 +270,7 @@ class _Page:
             yield "    ", str(finding)
 
     def decision(self, entry: Document) -> Iterator[tuple[str, str]]:
-        """Yield what was decided for a message."""
+        """Yield entries that say what was decided for a message."""
         outcome, name, reason = decision_words(entry)
         words = " ".join(word for word in (outcome, name) if word)
         why = f" ({reason})" if reason else ""

@@ -61,7 +61,7 @@ def checked_value(value: str) -> str:
 
 
 def keep_in_keyring(key: str, value: str) -> None:
-    """Store `value` in the keyring, replacing an earlier one.
+    """Store `value` in the keyring under `key`, replacing an earlier value.
 
     Raises:
         SecretError: there is no safe keyring, or it fails.
@@ -104,7 +104,7 @@ def in_keyring(key: str) -> str | None:
 
 
 def in_file(file: Path) -> dict[str, str]:
-    """Return the keys and values in `file`.
+    """Return the values in the file of secrets, by key.
 
     Raises:
         SecretError: others can read the file, or it is not a regular file.
@@ -179,7 +179,7 @@ def _backend() -> "KeyringBackend | None":
 
 
 def _lines(file: Path) -> list[str]:
-    """Return the statements of `file`, each with its line end; none where there is no file."""
+    """Return the statements of `file`, each with its line end; none if there is no file."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -226,7 +226,7 @@ def _check_written(file: Path, written: Path, wanted: Mapping[str, str]) -> None
 
 
 def _replace(file: Path, text: str, wanted: Mapping[str, str]) -> None:
-    """Replace the file by `text` if its written copy reads back as exactly `wanted`."""
+    """Replace the file by `text`, but only if the written copy reads back as exactly `wanted`."""
     # The target of a link is replaced; the link stays.
     real = file.resolve()
     real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ def say_lines(text: str) -> None:
 
 
 def fitting(text: str) -> str:
-    """Return a text of several lines, wrapped to the terminal's width; unchanged in a pipe."""
+    """Return a text of several lines, wrapped to the terminal's width; in a pipe, unchanged."""
     columns = limited_width()
     lines = printable(text, keep_lines=True).splitlines()
     if columns is None:
@@ -121,7 +121,10 @@ def _saved(session: Mapping[str, Any]) -> str:
 
 
 def _linked(session: Mapping[str, Any]) -> str:
-    """Return a session's ids in its client, and how a hook was matched to it; `no` if none was."""
+    """Return a session's ids in its client, and how a prompt hook was matched to it.
+
+    It is `no` if none was.
+    """
     ids = ", ".join(map(str, session.get("client_sessions") or []))
     by = f"by {session['linked_by']}" if session.get("linked_by") else ""
     return " ".join(part for part in (ids, by) if part) or "no"
@@ -149,7 +152,7 @@ def print_capabilities(result: Mapping[str, Any]) -> None:
 
 
 def _metrics(metrics: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a capability's uses, success rate and mean time, and the tokens of its tools."""
+    """Return the cells for a capability's uses, success rate, mean time and tools' tokens."""
     rate, mean = metrics.get("success_rate"), metrics.get("mean_ms")
     return (
         metrics.get("uses") or "",
@@ -185,7 +188,7 @@ def print_hits(result: Mapping[str, Any]) -> None:
 
 
 def _triggers(triggers: Sequence[str]) -> str:
-    """Return a trigger as an example, and how many more there are."""
+    """Return one of the triggers as an example, with the number of the others."""
     more = f", and {len(triggers) - 1} more" if len(triggers) > 1 else ""
     return f"“{triggers[0]}”{more}" if triggers else ""
 

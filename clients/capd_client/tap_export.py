@@ -154,7 +154,11 @@ class TapExport:
     def _hide(
         self, name: str, server: dict[str, Any], record: SourceRecord | None, keys: list[str]
     ) -> None:
-        """Replace each secret in a server's table by a placeholder; add their keys to `keys`."""
+        """Replace each secret in the table `server` by a placeholder.
+
+        The secrets' keys are added to `keys`. `name` is the capability's name. `record` says which
+        registry the server came from; None if it came from none.
+        """
 
         def put(text: Text) -> str:
             return self._put(name, text, keys)
@@ -193,7 +197,7 @@ class TapExport:
         return written(text, key)
 
     def _named(self, word: str, record: SourceRecord | None) -> str:
-        """Return an argument with a package's name and version in place of its local file."""
+        """Return the argument `word`; the local file of a package becomes its name and version."""
         if record is None or self._packages not in word:
             return word
         kind, _, package = record.package.partition(":")
@@ -203,7 +207,10 @@ class TapExport:
         return file.sub(lambda _: name, word)
 
     def _without_stored(self, value: Any, keys: list[str]) -> Any:
-        """Return a TOML value in which keys replace stored secrets; add these keys to `keys`."""
+        """Return the TOML value `value` with a placeholder in place of each stored secret.
+
+        The secrets' keys are added to `keys`.
+        """
         if isinstance(value, dict):
             return {
                 str(self._without_stored(key, keys)): self._without_stored(inner, keys)
@@ -225,7 +232,10 @@ class TapExport:
         return any(secret in text for _, secret in self._secrets)
 
     def _stored(self, names: list[str]) -> list[tuple[str, str]]:
-        """Return (key, value) of all keys in definitions and secrets.env, longest value first."""
+        """Return pairs of a key and its value, the longest value first.
+
+        The keys are those in the definitions `names` and in secrets.env. Short values are left out.
+        """
         wanted = set(self._known.stored_keys())
         for name in names:
             for file in self._tap.place(name).glob("*.toml"):

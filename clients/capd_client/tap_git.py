@@ -25,7 +25,7 @@ def is_url(text: str) -> bool:
 
 
 def name_of(url: str) -> str:
-    """Return the name of the folder for a clone: the last part of `url` without `.git`."""
+    """Return the name of the folder for a clone: the last part of `url`, without `.git`."""
     return re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")
 
 

@@ -88,7 +88,10 @@ class TapList:
         return tap
 
     def check_free(self, name: str) -> None:
-        """Check that `name` is valid and not in use, before somebody clones a repository for it."""
+        """Check that `name` is valid for a tap and not in use.
+
+        This is done before somebody clones a repository for it.
+        """
         _check_name(name)
         self._refuse_twice(name, self.read())
 
@@ -208,7 +211,7 @@ def _append(document: "TOMLDocument", tap: dict[str, str]) -> None:
 
 
 def _mended(text: str) -> str:
-    """Return `text` with the taps of a broken list as tables at its end."""
+    """Return `text`, a broken list, with its taps as tables at its end."""
     broken = _BROKEN.search(text)
     if broken is None:
         return text

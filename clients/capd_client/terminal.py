@@ -33,7 +33,7 @@ def has_colour() -> bool:
 
 
 def styled(text: str, style: str, *, is_coloured: bool) -> str:
-    """Return `text` in a style (`bold`, `dim` or a colour), or unchanged."""
+    """Return `text` in a style (`bold`, `dim` or a colour); unchanged without `is_coloured`."""
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if is_coloured else text
 
 
@@ -57,9 +57,10 @@ def limited_width() -> int | None:
 
 
 def wrapped(text: str, columns: int, *, first: str = "", further: str = "") -> list[str]:
-    """Return `text` in lines of at most `columns`; the prefixes are `first`, and then `further`.
+    """Return `text` as lines of at most `columns` columns.
 
-    A longer word gets a line of its own.
+    The first line begins with `first`, and the others with `further`. A longer word gets a line of
+    its own.
     """
     lines = textwrap.wrap(
         printable(text),

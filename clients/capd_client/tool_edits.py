@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of one edit. None leaves a key as it is; an empty text removes the key."""
+    """The changes that one `capd tool edit` makes to a tool's edit.
+
+    None leaves a key as it is; an empty text removes the key.
+    """
 
     name: str | None = None
     title: str | None = None
@@ -38,7 +41,7 @@ class Changes:
 
     @property
     def are_none(self) -> bool:
-        """Whether nothing changes."""
+        """Whether the edit changes nothing."""
         return self == Changes()
 
 

@@ -41,7 +41,7 @@ class Waiting:
         first_after: float = FIRST_AFTER,
         stream: TextIO | None = None,
     ) -> None:
-        """Show nothing yet; `stream` defaults to standard error."""
+        """Note what to show; nothing is shown yet. `stream` defaults to standard error."""
         self._stream = sys.stderr if stream is None else stream
         self._what = what
         self._look = look
@@ -113,7 +113,7 @@ def bar(done: int, total: int) -> str:
 
 
 def server_words(servers: list[dict[str, Any]]) -> str:
-    """Return text about the servers that are being started; empty if none is.
+    """Return a text about those of `servers` that are being started; empty if there are none.
 
     `uptime_s` of such a server has to be the seconds since its start began, which differs from the
     daemon's answer: there it is 0 until the server is ready.
@@ -131,9 +131,9 @@ def server_words(servers: list[dict[str, Any]]) -> str:
 
 @contextlib.contextmanager
 def waiting_for_servers(socket: str, what: str) -> Iterator[Waiting]:
-    """Show `what`, or the servers that the daemon at `socket` is starting, while the block runs.
+    """Show what a command waits for while the block runs; yield the `Waiting` that shows it.
 
-    Yield the `Waiting` that shows it.
+    The text is `what`, or names the servers that the daemon at `socket` is starting.
     """
     control = Control(socket, client="capd waits")
     states: dict[str, float] = {}

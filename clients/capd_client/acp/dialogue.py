@@ -58,7 +58,7 @@ class AgentLine:
 
 
 class Dialogue:
-    """Follows the messages of one editor and one agent, and keeps the keys of their sessions.
+    """Follows the messages of one editor and one agent, and keeps the keys of their capd sessions.
 
     `command` starts capd's shim, with the environment `env`.
     """
@@ -77,7 +77,7 @@ class Dialogue:
         """The key of each folder whose sessions share one connection."""
 
     def from_editor(self, line: bytes) -> AgentLine:
-        """Return what to send to the agent in place of the editor's `line`."""
+        """Return the line to send to the agent in place of `line`, which the editor sent."""
         message = _parsed(line)
         method, params = message.get("method"), message.get("params")
         if method == "initialize":
@@ -95,7 +95,7 @@ class Dialogue:
         return AgentLine(line)
 
     def expects(self) -> bool:
-        """Return whether the agent still owes an answer that `from_agent` needs."""
+        """Tell whether the agent still owes an answer that `from_agent` needs."""
         return bool(self._opening or self._initialize)
 
     def from_agent(self, line: bytes) -> None:
@@ -123,7 +123,7 @@ class Dialogue:
         return self._shared.setdefault(folder, key) if self._is_sharing else key
 
     def _opened(self, message: Json, params: Json) -> bytes:
-        """Return an opening request with capd added to its servers; empty if that is impossible."""
+        """Return the line of a request that opens a session, with capd added to its MCP servers."""
         servers = params.get("mcpServers", [])
         if not isinstance(servers, list):
             return b""
@@ -147,7 +147,7 @@ class Dialogue:
 
 
 def _is_capd(server: object) -> bool:
-    """Return whether an entry is capd's shim, whoever added it."""
+    """Tell whether an entry of a list of MCP servers is capd's shim, whoever added it."""
     if not isinstance(server, dict) or not isinstance(server.get("command"), str):
         return False
     program = server["command"].rpartition("/")[2]
@@ -161,7 +161,7 @@ def _env_without_key(server: Json) -> list[Any]:
 
 
 def _words(blocks: object) -> str:
-    """Return the user's texts, without those that an editor added for the model."""
+    """Return the user's texts in the blocks of a prompt, without those that an editor added."""
     texts = []
     for block in blocks if isinstance(blocks, list) else []:
         if not isinstance(block, dict) or block.get("type") != "text":
@@ -183,7 +183,7 @@ def _parsed(line: bytes) -> Json:
 
 
 def _id(message: Json) -> str:
-    """Return the id of a request or its answer, with its type: 1 is not "1"."""
+    """Return the id of a request or its answer as text, with its type: 1 is not "1"."""
     key = message.get("id")
     return "" if key is None else json.dumps(key)
 

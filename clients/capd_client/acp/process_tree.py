@@ -49,7 +49,10 @@ def end(pid: int, mark: str, grace: float) -> None:
 
 
 def started(pid: int) -> str | None:
-    """Return a text that identifies this process, even if its pid is reused; None if it is gone."""
+    """Return a text that identifies the process `pid`, even if the pid is reused.
+
+    Return None if the process is gone.
+    """
     if not _PROC.is_dir():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, 0)
@@ -60,9 +63,10 @@ def started(pid: int) -> str | None:
 
 
 def watch(mark: str, grace: float) -> int:
-    """Start a process that ends the agent if this process dies.
+    """Start the watcher, a process that ends the agent if this process dies.
 
-    Return the file descriptor to write the agent's pid to.
+    `mark` is the agent's mark, and `grace` as for `end`. Return the file descriptor to write the
+    agent's pid to.
     """
     readable, writable = os.pipe()
     if os.fork():
@@ -83,12 +87,18 @@ def watch(mark: str, grace: float) -> int:
 
 
 def tell(watcher: int, pid: int) -> None:
-    """Tell the watcher which process to end."""
+    """Tell the watcher the pid of the agent, which it ends if this process dies.
+
+    `watcher` is the descriptor that `watch` returned.
+    """
     os.write(watcher, pid.to_bytes(8, "big"))
 
 
 def spare(watcher: int) -> None:
-    """Tell the watcher that the agent has exited by itself, so that its children may stay."""
+    """Tell the watcher that the agent has exited by itself, so that its children may stay.
+
+    `watcher` is the descriptor that `watch` returned.
+    """
     with contextlib.suppress(OSError):
         os.write(watcher, b".")
 

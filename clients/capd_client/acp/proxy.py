@@ -59,7 +59,7 @@ class Proxy:
         process_tree.tell(self._watcher, self._process.pid)
 
     def run(self) -> int:
-        """Serve until the agent has ended; return its exit code."""
+        """Pass lines between editor and agent until the agent has ended; return its exit code."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal sends it to the agent as well.
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._forward)
@@ -126,9 +126,10 @@ class Proxy:
 
 
 def _pieces(fd: int, waiting: threading.Event | None = None) -> Iterator[tuple[bytes, bool]]:
-    """Yield each whole line of `fd` with True, and each piece of a too long line with False.
+    """Yield each whole line of the descriptor `fd` with True.
 
-    `waiting` is set whenever the caller has taken all that was read and the pipe is empty.
+    A line that is too long is yielded in pieces, each with False. `waiting` is set whenever the
+    caller has taken all that was read and the pipe is empty.
     """
     parts: list[bytes] = []
     size = 0

@@ -30,7 +30,10 @@ _LEAST = 0.05
 
 
 class Turns:
-    """Sends turns to the daemon whose socket is at `path`."""
+    """Sends users' messages to the daemon whose socket is at `path`.
+
+    A turn is one message, together with what capd decides on it.
+    """
 
     def __init__(self, path: str, budget: float = BUDGET) -> None:
         self._path = path
@@ -38,7 +41,7 @@ class Turns:
         self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     def context(self, prompt: Prompt) -> str:
-        """Return the text for the model that belongs to `prompt`; empty if it came too late."""
+        """Send a prompt to the daemon; return its text for the model, empty if it came too late."""
         if not self._free.acquire(blocking=False):
             return ""
         until = time.monotonic() + self._budget

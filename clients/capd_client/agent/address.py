@@ -67,14 +67,14 @@ class Address:
         )
 
     def none(self, why: str) -> NoDaemonError:
-        """Return the error that says that no daemon answers; `why` is the reason, if known."""
+        """Return the error that says that no daemon answers; `why` is the reason, or empty."""
         reason = f" ({why})" if why else ""
         hint = "start it with: capd daemon start"
         return NoDaemonError(f"no daemon at {self.path}{reason}; {hint}", 4001)
 
 
 def address(path: str, env: Mapping[str, str], *, may_start: bool) -> Address:
-    """Return the daemon's address: `path`, or the socket of `env` if `path` is empty.
+    """Return the address of the daemon: `path`, or the path in `env` if `path` is empty.
 
     A daemon may be started only if `path` is empty, `may_start` is true, and CAPD_NO_START is not
     set.

@@ -47,7 +47,7 @@ class AsyncSession:
         self._over_with: CapdError | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the session; raise the error of `Connecting.open` if that is not possible."""
+        """Open the session, and return it; raise the error of `Connecting.open` if that fails."""
         await self._group.__aenter__()
         try:
             self._group.start_soon(self._move)
@@ -92,9 +92,10 @@ class AsyncSession:
         return self._link.changes
 
     async def turn(self, text: str, *, timeout: float | None = None) -> Turn:
-        """Send the user's message; when this returns, the tools that it needs are switched on.
+        """Send the user's message, and return what capd decided and its text for the model.
 
-        `timeout` is in seconds; None waits without a limit.
+        When this returns, the tools that the message needs are switched on. `timeout` is in
+        seconds; None waits without a limit.
         """
         return Turn.read(await self._ask("capd/turn", {"text": text}, timeout))
 
@@ -108,16 +109,19 @@ class AsyncSession:
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Result:
-        """Call a tool. `timeout` and the errors are those of `Session.call`."""
+        """Call the tool `name` with these arguments, and return its result.
+
+        `timeout` and the errors are those of `Session.call`.
+        """
         params = {"name": name, "arguments": dict(arguments or {})}
         return Result.read(await self._ask("tools/call", params, timeout))
 
     async def enable(self, name: str) -> Change:
-        """Switch a capability on."""
+        """Switch the capability `name` on; return what was done."""
         return await self._switch("enable", name)
 
     async def disable(self, name: str) -> Change:
-        """Switch a capability off."""
+        """Switch the capability `name` off; return what was done."""
         return await self._switch("disable", name)
 
     async def _switch(self, method: str, name: str) -> Change:
@@ -202,7 +206,7 @@ class AsyncSession:
             self._where.check(connection)
 
     def _give_up(self, error: CapdError, last_key: int) -> None:
-        """Fail the waiting requests, up to the key `last_key`.
+        """Fail the waiting requests up to the key `last_key` with `error`.
 
         If the session was never connected, raise `error` instead.
         """
@@ -226,7 +230,10 @@ class AsyncSession:
         self._resolve(self._link.lost(why))
 
     async def _watch(self, group: TaskGroup) -> None:
-        """Close the connection if the session is not ready within `GREETING_TIMEOUT` seconds."""
+        """Close the connection if the session is not ready within `GREETING_TIMEOUT` seconds.
+
+        It also ends the tasks in `group`, which use the connection.
+        """
         await anyio.sleep(GREETING_TIMEOUT)
         if self._link.phase != "up":
             group.cancel_scope.cancel()

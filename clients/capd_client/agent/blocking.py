@@ -63,7 +63,7 @@ class Session:
             raise self._over_with
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this session, which leaving the `with` block closes."""
         return self
 
     def __exit__(
@@ -85,9 +85,10 @@ class Session:
         return self._link.changes
 
     def turn(self, text: str, *, timeout: float | None = None) -> Turn:
-        """Send the user's message; when this returns, the tools that it needs are switched on.
+        """Send the user's message, and return what capd decided and its text for the model.
 
-        `timeout` is in seconds; None waits without a limit.
+        When this returns, the tools that the message needs are switched on. `timeout` is in
+        seconds; None waits without a limit.
         """
         return Turn.read(self._ask("capd/turn", {"text": text}, timeout))
 
@@ -101,7 +102,7 @@ class Session:
     def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Result:
-        """Call a tool.
+        """Call the tool `name` with these arguments, and return its result.
 
         `timeout` is in seconds; None waits without a limit.
 
@@ -115,11 +116,11 @@ class Session:
         return Result.read(self._ask("tools/call", params, timeout))
 
     def enable(self, name: str) -> Change:
-        """Switch a capability on."""
+        """Switch the capability `name` on; return what was done."""
         return self._switch("enable", name)
 
     def disable(self, name: str) -> Change:
-        """Switch a capability off."""
+        """Switch the capability `name` off; return what was done."""
         return self._switch("disable", name)
 
     def close(self) -> None:
@@ -220,7 +221,7 @@ class Session:
             pause = min(pause * 2, LAST_PAUSE)
 
     def _give_up(self, error: CapdError, last_key: int) -> None:
-        """Fail the waiting requests, up to the key `last_key`.
+        """Fail the waiting requests up to the key `last_key` with `error`.
 
         If the session was never connected, raise `error` instead.
         """
@@ -309,7 +310,11 @@ class Session:
 
 
 def switched(path: str, method: str, name: str, session: str) -> Change:
-    """Switch a capability of a session on or off, over a connection of role `control`."""
+    """Switch a capability of a session on or off, over a connection of role `control`.
+
+    `path` is the daemon's socket, `method` is `enable` or `disable`, `name` the capability's name,
+    and `session` the session's key. Return what was done.
+    """
     try:
         with Control(path, client="capd-agent") as control:
             raw = control.call(method, {"name": name, "session": session})

@@ -78,7 +78,7 @@ class RequestOutcome:
 
 
 class Link:
-    """A session that continues over several connections."""
+    """A session over one or several connections in turn, without I/O."""
 
     def __init__(self, facts: AgentFacts) -> None:
         self._facts = facts
@@ -129,19 +129,19 @@ class Link:
         return key
 
     def drop(self, key: int) -> None:
-        """Forget a request, and tell the daemon that nobody waits for it."""
+        """Forget the request with this key, and tell the daemon that nobody waits for it."""
         request = self._pending.pop(key, None)
         if request is not None and request.is_sent and self.phase == "up":
             params = {"requestId": key, "reason": "the agent does not wait any longer"}
             self._say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     def may_have_run(self, key: int) -> bool:
-        """Tell whether a pending request was sent to the daemon, and so may have run."""
+        """Tell whether the pending request `key` was sent to the daemon, and so may have run."""
         request = self._pending.get(key)
         return request is not None and request.is_sent
 
     def connected(self) -> None:
-        """Send the hello on a new connection."""
+        """Queue the hello for a new connection, which has just been made."""
         facts = self._facts
         # The parent's active set is copied once. After its first welcome the session has its own.
         parent = "" if self._is_greeted else facts.parent
@@ -160,7 +160,7 @@ class Link:
         self._say(frame)
 
     def output(self) -> bytes:
-        """Return the bytes to write to the connection, and remove them."""
+        """Remove the bytes that are to be written to the connection, and return them."""
         taken = bytes(self._output)
         self._output.clear()
         return taken
@@ -171,7 +171,7 @@ class Link:
         return bool(self._output)
 
     def take(self, chunk: bytes) -> list[RequestOutcome]:
-        """Decode bytes from the daemon; return the outcomes that they contain."""
+        """Take bytes from the daemon; return the outcomes of requests that they complete."""
         self._input += chunk
         outcomes: list[RequestOutcome] = []
         while not self.is_dropped:
@@ -188,7 +188,7 @@ class Link:
         return outcomes
 
     def lost(self, why: str) -> list[RequestOutcome]:
-        """Note that the connection is lost; return the requests that end because of that.
+        """Note that the connection is lost, and why; return the requests that end because of that.
 
         A request that may have run ends with `OutcomeUnknownError`. One that has not run is kept
         and sent again, unless that has failed too often or capd was stopped.
@@ -219,9 +219,9 @@ class Link:
         return self._last_key
 
     def abandon(self, error: CapdError, last_key: int) -> list[RequestOutcome]:
-        """Fail all requests up to `last_key`, while there is no connection.
+        """Fail the requests up to the key `last_key` with `error`, while there is no connection.
 
-        Later requests are kept: the next attempt to connect may succeed.
+        Return their outcomes. Later requests are kept: the next attempt to connect may succeed.
         """
         given_up = [each for each in self._pending.values() if each.key <= last_key]
         return [self._resolve(request, error) for request in given_up]
@@ -231,7 +231,10 @@ class Link:
         return NoDaemonError("capd was stopped; start it with: capd daemon start", NOT_SENT)
 
     def end(self, error: CapdError | None = None) -> list[RequestOutcome]:
-        """End the session; return the outcomes of all pending requests."""
+        """End the session; return the outcomes of all pending requests.
+
+        They fail with `error`; without it, because the session was closed.
+        """
         if self.phase in {"initializing", "up"}:
             self._say({"capd": "goodbye"})
         self.phase = "over"

@@ -33,7 +33,7 @@ class Turn:
 
     @classmethod
     def read(cls, raw: Json) -> Self:
-        """Return the turn in the result of `capd/turn`."""
+        """Return the turn that the result of `capd/turn` describes."""
         outcome = raw.get("outcome")
         if outcome not in {"activate", "suggest", "abstain"}:
             raise CapdError(f"the daemon answered a turn with the outcome {outcome!r}")
@@ -60,7 +60,7 @@ class Change:
 
     @classmethod
     def read(cls, raw: Json) -> Self:
-        """Return the change in the result of `enable` or `disable`."""
+        """Return the change that the result of `enable` or `disable` describes."""
         changed = raw.get("changed")
         return cls(_text(raw, "text"), _names(changed, "added"), _names(changed, "removed"))
 
@@ -77,7 +77,7 @@ class Tool:
 
     @classmethod
     def read(cls, raw: Json) -> Self:
-        """Return an entry of `tools/list` as a tool."""
+        """Return the tool that an entry of the result of `tools/list` describes."""
         schema = raw.get("inputSchema")
         return cls(
             name=_text(raw, "name"),
@@ -124,7 +124,7 @@ class Result:
 
     @classmethod
     def read(cls, raw: Json) -> Self:
-        """Return the `Result` for the result of `tools/call`."""
+        """Return the result that the JSON result of `tools/call` describes."""
         content = raw.get("content")
         blocks = content if isinstance(content, list) else []
         return cls(
@@ -136,7 +136,7 @@ class Result:
 
 
 def tools_of(raw: Json) -> list[Tool]:
-    """Return the tools in the result of `tools/list`."""
+    """Return the tools that the result of `tools/list` describes."""
     listed = raw.get("tools")
     entries = listed if isinstance(listed, list) else []
     return [Tool.read(each) for each in entries if isinstance(each, dict)]

@@ -37,7 +37,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def far_side_program() -> bytes:
-    """Return the source of the program that prepares the far side."""
+    """Return the source of `far_side`, the program that installs the shim on the far side."""
     source = files("capd_client.bridge").joinpath("far_side.py").read_bytes()
     return source + b"\n\nsys.exit(obey())\n"
 

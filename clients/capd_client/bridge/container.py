@@ -110,7 +110,7 @@ class ContainerBridge(FarBridge):
                     self._on_held(prepared)
 
     def _end(self, process: "subprocess.Popen[bytes]", streams: Streams) -> None:
-        """Make the far side remove its files, and end the engine's command."""
+        """Have the far side remove its files, and end `process`, the engine's command."""
         streams.close()
         try:
             streams.say(bye=True)
@@ -134,7 +134,7 @@ class ContainerBridge(FarBridge):
 
 
 def exec_words(engine: str, container: str, user: str = "") -> list[str]:
-    """Return the words before a command that runs in a container."""
+    """Return the words that, before a command, run it in a container as `user`."""
     kind = os.path.basename(engine)  # noqa: PTH119 - text to text
     as_user = [f"--user={user}"] if user else []
     return [engine, "exec", "--interactive", *_OWN.get(kind, ()), *as_user, container]
@@ -161,7 +161,9 @@ def engine_of(container: str) -> str:
 
 
 def remove_files(name: str, container: str, engine: str = "", user: str = "") -> None:
-    """Remove the files that a bridge left in a container.
+    """Remove the files that the bridge `name` left in a container.
+
+    `engine` is podman or docker; if it is empty, the engine that has the container is found.
 
     Raises:
         FarSideError: the container does not run, or the files could not be removed.

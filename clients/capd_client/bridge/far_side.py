@@ -68,7 +68,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write(path: Path, data: bytes, mode: int) -> None:
-    """Write a whole file. It has its final mode from the start."""
+    """Write a whole file. It has the mode `mode` from the start."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -77,7 +77,7 @@ def write(path: Path, data: bytes, mode: int) -> None:
 
 
 def prepare(order: dict[str, Any], shim: bytes) -> None:
-    """Install the shim and its credential, replacing those of an earlier bridge.
+    """Install the program `shim` and its credential, replacing those of an earlier bridge.
 
     `order` is the near side's command. Its `generation` is a random text that is new for each
     connection of the bridge.
@@ -128,7 +128,10 @@ def hold(folder: Path, generation: str) -> None:
 
 
 def hold_streams(folder: Path, generation: str) -> None:
-    """Serve the socket over standard input and output; as `hold`, remove everything at the end."""
+    """Serve the bridge's socket over standard input and output, until the near side is gone.
+
+    At the end remove everything that was installed, as `hold` does.
+    """
     # The zip file that a bridge copies here contains these as separate modules.
     from capd_client.bridge.runner import RunnerSupervisor  # noqa: PLC0415
     from capd_client.bridge.streams import StreamEndedError, Streams  # noqa: PLC0415
@@ -196,7 +199,7 @@ def _stop(_number: int, _frame: object) -> None:
 
 
 def clean(folder: Path, generation: str = "") -> None:
-    """Remove everything that the bridge installed, unless a newer one of this name replaced it.
+    """Remove what a bridge installed in `folder`, unless a newer bridge of the name replaced it.
 
     It was replaced if the saved generation is not `generation`. If `generation` is empty,
     everything is removed in any case.
@@ -221,7 +224,7 @@ def _generation_of(folder: Path) -> str:
 
 
 def remove(name: str) -> None:
-    """End the process that holds a bridge, and remove all of the bridge's files."""
+    """End the process that holds the bridge `name`, and remove all of the bridge's files."""
     folder = folder_of(name)
     if folder.is_dir():
         holder = holder_of(folder)
@@ -233,7 +236,10 @@ def remove(name: str) -> None:
 
 
 def holder_of(folder: Path) -> int:
-    """Return the pid of the process that holds a bridge open; 0 if it cannot be identified."""
+    """Return the pid of the process that holds a bridge open; 0 if it cannot be identified.
+
+    `folder` has the bridge's files.
+    """
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / "pid").read_text())
         command = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
@@ -243,7 +249,7 @@ def holder_of(folder: Path) -> int:
 
 
 def end_connection(holder: int) -> None:
-    """End the sshd of an earlier connection if it is still running.
+    """End the sshd above the process `holder`, if it is that of an earlier connection.
 
     After a network failure it may wait for hours. The shims that are connected to it wait as long,
     because their connections stay open. The sshd runs as this user, so no privilege is needed.
@@ -262,7 +268,10 @@ def end_connection(holder: int) -> None:
 
 
 def end_holder(holder: int) -> None:
-    """End the process that holds an earlier connection: after a cut it may wait for a minute."""
+    """End the process `holder`, which holds an earlier connection.
+
+    After a cut it may wait for a minute.
+    """
     if holder > 1:
         with contextlib.suppress(OSError):
             os.kill(holder, signal.SIGKILL)
@@ -283,7 +292,7 @@ def config_file() -> Path:
 
 
 def entry(folder: Path) -> dict[str, Any]:
-    """Return the entry for the shim in Claude Code's configuration."""
+    """Return the entry for the shim in `folder`, for Claude Code's configuration."""
     python = sys.executable or "python3"
     args = [str(folder / "capd.pyz")]
     # Without `alwaysLoad` the first request to the model is sent before the tools are there.
@@ -291,7 +300,7 @@ def entry(folder: Path) -> dict[str, Any]:
 
 
 def install(folder: Path) -> None:
-    """Add the shim to Claude Code's configuration, unless another `capd` is there."""
+    """Add the shim in `folder` to Claude Code's configuration, unless another `capd` is there."""
     config = read_config()
     servers = config.setdefault("mcpServers", {})
     if servers.setdefault("capd", entry(folder)) != entry(folder):
@@ -300,7 +309,7 @@ def install(folder: Path) -> None:
 
 
 def uninstall(folder: Path) -> None:
-    """Remove the shim from Claude Code's configuration, if the entry is this bridge's."""
+    """Remove the shim from Claude Code's configuration, if its entry starts the one in `folder`."""
     with contextlib.suppress(OSError, ValueError):
         config = read_config()
         servers = config.get("mcpServers", {})

@@ -36,5 +36,5 @@ class HeldBridge:
         return self._control.read_event()
 
     def close(self) -> None:
-        """End the bridge."""
+        """End the bridge, by closing the control connection that it depends on."""
         self._control.close()

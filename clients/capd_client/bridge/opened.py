@@ -48,7 +48,7 @@ _PREPARE_TIMEOUT = 30.0
 
 
 class FarSideError(Exception):
-    """The far side cannot be used; the text says why, for a person."""
+    """The far side of a bridge cannot be used; the text says why, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,8 @@ class FarBridge(ABC):
     def _serve(self, held: HeldBridge, prepared: Prepared, generation: str) -> bool:
         """Serve the bridge until the connection is lost; return whether a signal ended it.
 
-        No process is left running.
+        `held` is the daemon's end, and `prepared` the far side's report. No process is left
+        running.
         """
 
     def _leave(self) -> None:
@@ -214,11 +215,11 @@ class FarBridge(ABC):
 
 
 class OverError(FarSideError):
-    """The bridge has ended and must not be opened again."""
+    """Raised when the bridge has ended and must not be opened again."""
 
 
 def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
-    """Return the lines that tell a person what to do on the far side."""
+    """Return the lines that tell a person what to do on the far side, the host `host`."""
     shim = f"{prepared.folder}/capd.pyz"
     if prepared.is_installed:
         how = ["Claude Code there has it as the MCP server `capd`."]

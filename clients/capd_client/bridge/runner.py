@@ -71,7 +71,10 @@ _OWN_FOLDERS = ("~/.local/bin", "~/bin", "/usr/local/bin")
 
 
 def environment(own: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str]:
-    """Return a server's environment: known variables of this machine, and the declared ones."""
+    """Return a server's environment: known variables of `own`, and all of `declared`.
+
+    `own` is the environment of this process, `declared` what the server's definition sets.
+    """
     kept = {
         name: value for name, value in own.items() if name in _INHERITED or name.startswith("LC_")
     }
@@ -101,7 +104,7 @@ def descendants(root: int) -> list[int]:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every orphaned descendant, where the system can do that."""
+    """Become the parent of every orphaned descendant, if the system supports that."""
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
@@ -176,7 +179,7 @@ class RunnerSupervisor:
 
 
 def run(folder: Path) -> None:
-    """Serve until standard input ends; then kill everything that was started."""
+    """Run servers for the bridge of `folder` until standard input ends; then kill all of them."""
     adopt_orphans()
     with contextlib.suppress(_EndedError):
         _Runner(folder).serve()
@@ -184,7 +187,7 @@ def run(folder: Path) -> None:
 
 
 class _EndedError(Exception):
-    """The process that holds the bridge open is gone."""
+    """Raised when the process that holds the bridge open is gone."""
 
 
 class _Runner:
@@ -197,7 +200,7 @@ class _Runner:
         self._life, self._alive = os.pipe()
 
     def serve(self) -> None:
-        """Serve until `hold` is gone.
+        """Wait for orders, and start servers, until the process that holds the bridge is gone.
 
         Raises:
             _EndedError: always, at the end.
@@ -267,7 +270,7 @@ class _Runner:
         return None
 
     def _is_answered(self, end: socket.socket) -> bool:
-        """Return whether the daemon answers a hello in time.
+        """Tell whether the daemon answers the hello on the connection `end` in time.
 
         Without a time limit, a daemon that hangs would keep this process from reaping its guards,
         and from ending.
@@ -308,7 +311,7 @@ def _is_open(connection: socket.socket) -> bool:
 
 
 def _line(connection: socket.socket) -> bytes:
-    """Return the next line.
+    """Return the next line that arrives on `connection`.
 
     Raises:
         ValueError: the line is too long, or the connection ended before it did.
@@ -324,7 +327,11 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def _guard(connection: socket.socket, life: int) -> None:
-    """Start the server that the order describes; serve its connection until one of them ends."""
+    """Start the server that the order on `connection` describes, and serve that connection.
+
+    This ends when the server, the connection or the runner has ended. `life` is a descriptor that
+    becomes readable when the runner has ended.
+    """
     connection.settimeout(_HELLO_TIMEOUT)
     try:
         order = json.loads(_line(connection))
@@ -398,7 +405,7 @@ class Guard:
         self._is_over = False
 
     def serve(self) -> None:
-        """Serve until the daemon, the runner or the server is gone."""
+        """Carry input and output until the daemon, the runner or the server is gone."""
         while not self._is_over:
             self._turn(_LOOK)
             if self._server.poll() is not None:

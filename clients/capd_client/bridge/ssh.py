@@ -162,7 +162,7 @@ class SshBridge(FarBridge):
 
 
 def remove_files(name: str, host: str, options: Sequence[str] = ()) -> None:
-    """Remove the files of a bridge from a host.
+    """Remove the files of the bridge `name` from the host `host`; `options` are options of ssh.
 
     Raises:
         FarSideError: the host cannot be reached, or the files could not be removed.

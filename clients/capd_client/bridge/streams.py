@@ -48,7 +48,10 @@ class _Connection:
 
 
 class Streams:
-    """One end of the stream. The far side's end accepts connections, the near side's makes them."""
+    """One end of a stream that carries many connections.
+
+    The far side's end accepts connections, the near side's makes them.
+    """
 
     def __init__(
         self,
@@ -80,9 +83,10 @@ class Streams:
     def turn(
         self, timeout: float, others: Sequence[int] = ()
     ) -> tuple[list[dict[str, Any]], list[int]]:
-        """Read and write once; return the other side's messages, and which `others` are readable.
+        """Read and write once; return the other side's messages, and the readable ones of `others`.
 
-        If there is nothing to do, wait up to `timeout` seconds.
+        `others` are more descriptors to watch. If there is nothing to do, wait up to `timeout`
+        seconds.
 
         Raises:
             StreamEndedError: the stream has ended.

@@ -66,7 +66,7 @@ _ALIASES = {"list": "caps"}
 
 
 class _Capd(click.Group):
-    """The top-level group. It prints any expected error as one line."""
+    """The top-level group of commands. It prints any expected error as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
@@ -87,7 +87,10 @@ class _Capd(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; for an unknown name, the error suggests the nearest one."""
+        """Return the command that `args` name, with its name and the remaining arguments.
+
+        For an unknown name, the error suggests the nearest one.
+        """
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -100,7 +103,7 @@ class _Capd(click.Group):
             raise click.UsageError(text, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands in groups by purpose, without importing them."""
+        """Write the list of commands to `formatter`, in groups by purpose; import none of them."""
         formatter.write("\n")
         for line in purposes.lines(self.list_commands(ctx)):
             formatter.write(f"{line}\n")
@@ -112,7 +115,7 @@ class _Capd(click.Group):
         return items or click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command, and turn an expected error into a message and an exit code."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")

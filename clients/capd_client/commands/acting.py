@@ -269,7 +269,7 @@ def _check_account(account: str) -> None:
 def _paste(ticket: int) -> None:
     """Send each address that the person pastes to the daemon, until the daemon accepts one.
 
-    After `_MOST_PASTES` addresses the command fails.
+    `ticket` is the number of the login. After `_MOST_PASTES` addresses the command fails.
     """
     click.echo(
         "The browser ends at an address that it cannot open: it begins with http://127.0.0.1."
@@ -293,7 +293,7 @@ def _paste(ticket: int) -> None:
 
 
 def _say_who_has(account: str) -> None:
-    """Print which profiles use the account, or how to make one use it."""
+    """Print which profiles log in with `account`, or how to make a profile use it."""
     listed = ask("profiles").get("profiles") or []
     having = [
         each["name"]

@@ -98,7 +98,10 @@ def _show(entry: Mapping[str, Any]) -> None:
 
 
 def _ask_about(entry: Mapping[str, Any]) -> list[int]:
-    """Ask on the terminal and send the answer; return the numbers of the calls it answers."""
+    """Ask the person about the waiting call `entry`, and send the answer to the daemon.
+
+    Return the numbers of the calls that the answer applies to.
+    """
     typed = click.prompt(
         "Approve it: (o)nce, for this (s)ession, (a)lways, or (r)efuse",
         type=click.Choice([*_CHOICES, *_CHOICES.values()], case_sensitive=False),

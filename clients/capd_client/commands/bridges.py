@@ -67,7 +67,10 @@ _REMOVE_OPTION = click.option(
 
 
 def _name_option(source: str) -> Callable[[_F], _F]:
-    """Return a decorator that adds `--name`, with a default made from the argument `source`."""
+    """Return a decorator that adds the option `--name` to a command.
+
+    Its default is made from the command's argument `source`.
+    """
     return click.option("--name", default="", help=f"The bridge's name.  [default: from {source}]")
 
 

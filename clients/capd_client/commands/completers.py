@@ -78,9 +78,9 @@ def secrets(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionI
 
 
 def asked(method: str, **params: str) -> Mapping[str, Any]:
-    """Return the daemon's answer to `method`, or an empty mapping.
+    """Return the daemon's answer to the request `method` with these params.
 
-    It is empty if no daemon answers within `PATIENCE` seconds, or if it refuses.
+    It is an empty mapping if no daemon answers within `PATIENCE` seconds, or if it refuses.
     """
     before = signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, _patience())
@@ -107,7 +107,10 @@ def _give_up(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _items(named: Iterable[tuple[Any, Any]], incomplete: str) -> list[CompletionItem]:
-    """Return the names that begin with `incomplete`, each once, with a one-line description."""
+    """Return completions for the names in `named` that begin with `incomplete`, each once.
+
+    `named` has pairs of a name and a description, of which one line is shown.
+    """
     found = {
         str(name): str(text or "").strip().partition("\n")[0] for name, text in reversed([*named])
     }

@@ -104,10 +104,10 @@ def _chosen(names: tuple[str, ...]) -> list[KnownClient]:
 def planned(
     clients: list[KnownClient], config: str
 ) -> "tuple[ImportPlan, list[SourceEntry], OwnTap, KnownValues]":
-    """Return the plan for `clients`, and the data that it was made from; nothing is written.
+    """Return the plan for importing the servers of `clients`, and the data that it was made from.
 
-    The data are every entry that was found, the user's own tap below the folder `config`, and the
-    known values of keys.
+    Nothing is written. The data are every entry that was found, the user's own tap below the folder
+    `config`, and the known values of keys.
 
     Raises:
         SecretError: others can read `secrets.env`.
@@ -129,7 +129,7 @@ def planned(
 
 
 def _take_known_tools(plan: "ImportPlan") -> None:
-    """Add triggers from the tools of planned servers, if they are known; no server is started."""
+    """Add triggers to planned servers whose tools are known; no server is started."""
     from capd_client.mcp_registry.process import RegistryError  # noqa: PLC0415
     from capd_client.mcp_registry.process import ask as ask_registry  # noqa: PLC0415
     from capd_client.own_tap import definition  # noqa: PLC0415
@@ -180,7 +180,10 @@ def _is_agreed(plan: "ImportPlan", *, yes: bool, as_json: bool) -> bool:
 
 
 def _ask_of_project(plan: "ImportPlan") -> None:
-    """Ask about each server that only a file of this folder has: a stranger may have written it."""
+    """Ask about each server that only a file of this folder has, and leave out refused ones.
+
+    A stranger may have written such a file.
+    """
     for each in [planned for planned in plan.added if planned.is_of_project]:
         where = tables.printable(str(each.origins[0].file))
         text = f"{each.name} is of {where}. Import it for all of your projects?"

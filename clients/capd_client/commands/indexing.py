@@ -93,7 +93,7 @@ def _with_model(session: str, *, takes_all: bool, as_json: bool) -> None:
 
 
 def difference(proposal: dict[str, Any]) -> list[str]:
-    """Return the lines of a diff between the present and the proposed words for a capability."""
+    """Return a diff, as lines, between the present and the proposed words for a capability."""
     before, after = proposal.get("before") or {}, proposal.get("after") or {}
     lines = [str(proposal.get("name"))]
     for key in ("verb", "do", "use_when"):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Vendor(Protocol):
-    """A client that may have a command of its own for installing capd."""
+    """The part of a client that may have a command of its own for installing capd."""
 
     def edits(self) -> Iterable[FileEdit]:
         """Return the edits that put capd into the client's files."""
@@ -46,7 +46,10 @@ class Vendor(Protocol):
         ...
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run `command`; return the file's new content, or None if that is not as expected."""
+        """Run `command`, which changes a file of the client.
+
+        Return the file's new content, or None if that is not as expected.
+        """
         ...
 
 
@@ -79,7 +82,7 @@ class ClientName(click.Choice[str]):
         super().__init__(list(known_clients()))
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """Return the placeholder for usage lines.
+        """Return the placeholder for a client's name in usage lines.
 
         It does not list the names: they would fill a screen.
         """
@@ -87,7 +90,10 @@ class ClientName(click.Choice[str]):
         return "CLIENT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the client's id; fail with the nearest name if there is none."""
+        """Return the id of the client that `value` names.
+
+        If there is none, fail with the nearest name.
+        """
         del param, ctx
         client = known_client(str(value))
         if client is None:
@@ -143,7 +149,10 @@ def install(
 
 
 def _start_once(known: KnownClient) -> None:
-    """Have the client do its slow one-time work now (`Client.first_start`); print the outcome."""
+    """Have the client do its slow one-time work at once, and print whether that succeeded.
+
+    `Client.first_start` says what the work is.
+    """
     from capd_client.install.installed_clients import client_of  # noqa: PLC0415
     from capd_client.waiting import Waiting  # noqa: PLC0415
 
@@ -226,7 +235,7 @@ def uninstall(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
 
 
 def _has_any(known: KnownClient) -> bool:
-    """Tell whether capd has anything to remove from a client, or to report about it."""
+    """Tell whether `capd uninstall` would remove or report something about a client."""
     from capd_client.install.installed_clients import state_of  # noqa: PLC0415
 
     try:
@@ -238,7 +247,10 @@ def _has_any(known: KnownClient) -> bool:
 
 
 def _each(chosen: Sequence[KnownClient], act: Callable[[KnownClient], None]) -> None:
-    """Call `act` for each client. If it fails for some, the command fails after the last."""
+    """Call `act` for each of the `chosen` clients.
+
+    If it fails for some, the others go on, and the command fails after the last.
+    """
     if len(chosen) == 1:
         act(chosen[0])
         return
@@ -361,7 +373,10 @@ def _print_removal(known: KnownClient, ledger: Ledger, edits: list[FileEdit]) ->
 
 
 def _put_back_imported(known: KnownClient) -> None:
-    """Restore the servers that `capd import --replace` removed: they are saved nowhere else."""
+    """Restore the servers that `capd import --replace` removed from a client's files.
+
+    They are saved nowhere else.
+    """
     from capd_client.importing.replacing import Replacements  # noqa: PLC0415
 
     for path in Replacements(Path(places(os.environ, os.getuid()).state)).put_back(known.id):

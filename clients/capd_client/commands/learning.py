@@ -32,9 +32,9 @@ class Learned:
         self._overlays = Path(config, "overlays")
 
     def add(self, phrase: str, tap: str, name: str) -> Path | None:
-        """Save a phrase for the capability `tap/name`.
+        """Save `phrase` as one that switches the capability `name` of the tap `tap` on.
 
-        Return its file; None if the file has the phrase already, in any case.
+        Return the file; None if the file has the phrase already, in upper or lower case.
 
         Raises:
             TapError: the phrase is empty or too long, or the file cannot be read or is full.
@@ -120,7 +120,7 @@ def learn(
 
 
 def _show(result: dict[str, Any], *, as_json: bool) -> None:
-    """Print what routing has learnt from use."""
+    """Print what routing has learnt from use, which is `result`, the daemon's answer."""
     if as_json:
         print_json(result)
         return
@@ -153,7 +153,7 @@ def _show_forgotten(result: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _learn(phrase: str, capability: str) -> None:
-    """Save a phrase, and have the daemon read it."""
+    """Save `phrase` for `capability`, and have the daemon read it."""
     from capd_client.taps import find_name  # noqa: PLC0415
 
     found = [each for each in ask("caps").get("capabilities") or [] if each.get("routable")]

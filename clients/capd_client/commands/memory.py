@@ -38,7 +38,7 @@ def print_memories(memories: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_suggestions(suggestions: Sequence[Mapping[str, Any]]) -> None:
-    """Print each suggestion with the number that `--accept` takes."""
+    """Print each suggested memory with the number that `--accept` takes."""
     if not suggestions:
         tables.say("Nothing is suggested: no call has failed and then worked with other arguments.")
         return
@@ -52,7 +52,7 @@ def print_suggestions(suggestions: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _name(memory: Mapping[str, Any]) -> str:
-    """Return `tap/name` of a memory; only its name, if it is the user's own (tap `~`)."""
+    """Return the name of a memory as `tap/name`; without a tap if it is the user's own."""
     tap = memory.get("tap")
     name = str(memory.get("name"))
     return name if tap == "~" else f"{tap}/{name}"
@@ -99,7 +99,7 @@ def list_(*, kind: str | None, tool: str, capability: str, project: str, as_json
 
 
 def _fields(command: _F) -> _F:
-    """Add one option for each key of a memory's file."""
+    """Add one option to `command` for each key of a memory's file."""
     for option in (
         click.option(
             "--name", metavar="NAME", default="", help="Its name.  [default: made from CONTENT]"

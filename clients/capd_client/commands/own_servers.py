@@ -149,7 +149,7 @@ def add(
 
 
 def _add_of_registry(options: "AddOptions") -> None:
-    """Add a server from the registry, and have a running daemon load it."""
+    """Add the server that `options` name from the registry, and have a running daemon load it."""
     from capd_client.mcp_registry import adding, process  # noqa: PLC0415 - as few commands need it
     from capd_client.stored_secrets import SecretError  # noqa: PLC0415
 

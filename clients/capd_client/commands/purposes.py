@@ -200,5 +200,5 @@ def complete_help(command: click.Command, path: str) -> None:
 
 
 def text_of(name: str) -> str:
-    """Return the few words for a command in `capd --help`; empty if it has none."""
+    """Return the few words that `capd --help` has for the command `name`; empty for none."""
     return next((group[name] for group in PURPOSES.values() if name in group), "")

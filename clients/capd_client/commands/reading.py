@@ -20,7 +20,10 @@ from capd_client.control import Control, DaemonDownError
 
 
 def _reading(name: str, help_text: str, show: Callable[[Mapping[str, Any]], None]) -> click.Command:
-    """Return the command `name`, which calls the daemon's method `name` and shows the answer."""
+    """Return a command `name`, which asks the daemon with the method `name`.
+
+    `help_text` is its help, and `show` prints the daemon's answer.
+    """
 
     @click.command(name, help=help_text)
     @json_option

@@ -96,7 +96,10 @@ def logs(*, follow: bool, lines: int, session: str, level: str | None, as_json: 
 
 
 def _print_why(result: Mapping[str, Any]) -> None:
-    """Print decisions, the newest last, each with its reason and how to get another outcome."""
+    """Print the decisions in `result`, the newest last.
+
+    Each has its reason, and how to get another outcome.
+    """
     decisions = result.get("decisions") or []
     for each in reversed(decisions):
         _print_decision(each)
@@ -149,7 +152,7 @@ def _print_decision(each: Mapping[str, Any]) -> None:
 
 
 def edit_line(each: Mapping[str, Any]) -> str:
-    """Return one line that says what an edit changes in a tool."""
+    """Return one line that says what an edit of an overlay changes in a tool."""
     changes = ", ".join(map(str, each.get("changes") or ()))
     return f"{each.get('name')}  is {each.get('tool')}: {changes}"
 

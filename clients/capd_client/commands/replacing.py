@@ -68,9 +68,10 @@ def replace(
 
 
 def undo(clients: tuple[str, ...]) -> None:
-    """Restore the removed servers, and remove capd from clients that an import added it to.
+    """Put the servers that an import removed back into the clients' files.
 
-    Without `clients`, do so in all of them.
+    Clients into which an import installed capd get it removed. Without `clients`, all clients are
+    meant.
     """
     kept = _kept()
     taken = {each.client for each in kept.files().values()} | set(kept.installed())
@@ -86,7 +87,7 @@ def undo(clients: tuple[str, ...]) -> None:
 
 
 def forget(*, yes: bool) -> None:
-    """Delete the backups that `undo` needs, after asking unless `yes`."""
+    """Delete the backups that `undo` needs. Without `yes`, the person is asked first."""
     if not yes:
         if not _is_terminal():
             fail("nothing was removed: there is nobody to ask\nGive --yes.")
@@ -101,7 +102,7 @@ def forget(*, yes: bool) -> None:
 def _by_client(
     plan: "ImportPlan",
 ) -> "tuple[dict[str, dict[Path, list[Origin]]], list[Path]]":
-    """Return where the imported servers were found.
+    """Return in which files the imported servers were found.
 
     The first result has their origins by client and by file of the user, the second the files of
     the project.

@@ -37,7 +37,7 @@ the first text takes longer than the quarter of a second that the daemon waits f
 
 
 def scratch_key(folder: str) -> str:
-    """Return the key of the scratch session of `folder`, which is always the same for a folder."""
+    """Return the key of the scratch session of `folder`, which is the same each time."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(folder).name)[:40] or "root"
     return f"scratch-{name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 
@@ -75,7 +75,7 @@ def is_daemon_up() -> bool:
 
 
 def wait_for_model() -> str:
-    """Wait while the daemon loads its model; return the model's state then.
+    """Wait while the daemon loads its embedding model; return the model's state at the end.
 
     The state is `ready` or `unusable`; `cold` if the daemon has no model; or `loading` if a minute
     was not enough.
@@ -137,10 +137,11 @@ def _model_state() -> str:
 
 
 def in_session(session: str, act: Callable[[str], _T]) -> _T:
-    """Return `act(key)`, where `key` is the session's key, or empty for the only open session.
+    """Return `act(key)`, where `key` is that of the session in which the command works.
 
-    `act` may be called twice: if no session is open, the first call fails, and the second is made
-    with the key of a scratch session. The daemon is started if none runs.
+    `session` is the key that the person gave. If it is empty, the first call has an empty key,
+    which stands for the only open session. If no session is open, that call fails, and `act` is
+    called again with the key of a scratch session. The daemon is started if none runs.
 
     Raises:
         NoDaemon: it could not be started.

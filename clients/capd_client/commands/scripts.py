@@ -61,7 +61,7 @@ def _named(text: str) -> tuple[str, Any]:
 
 
 def _print(answer: dict[str, Any]) -> None:
-    """Print the value to standard output, and the report on the calls to standard error."""
+    """Print the value of a script; print the report on its calls to standard error."""
     value, *blocks = answer.get("content") or [{}]
     tables.print_result({"content": [value]})
     for each in blocks:

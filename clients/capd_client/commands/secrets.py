@@ -129,7 +129,10 @@ def _file() -> Path:
 
 
 def _tell_daemon() -> None:
-    """Have a running daemon read the stored secrets again. A stopped one reads them at start."""
+    """Have a running daemon read the stored secrets again.
+
+    A daemon that does not run reads them when it starts.
+    """
     with contextlib.suppress(DaemonDownError, ControlError):
         ask("reload")
 

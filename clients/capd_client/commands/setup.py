@@ -69,7 +69,11 @@ def _found(names: Sequence[str]) -> list[KnownClient]:
 
 
 def _connected(found: list[KnownClient], *, is_named: bool, yes: bool) -> list[KnownClient]:
-    """Connect the editors that the person wants; return those that have capd then."""
+    """Install capd into those clients of `found` that the person wants.
+
+    Return the clients that have capd afterwards. `is_named` says whether the person named the
+    clients, and `yes` that no question is asked.
+    """
     edited = [each for each in found if each.is_edited]
     for each in found:
         if not each.is_edited:
@@ -93,7 +97,10 @@ def _connected(found: list[KnownClient], *, is_named: bool, yes: bool) -> list[K
 
 
 def _import(clients: list[KnownClient], *, yes: bool) -> None:
-    """Import the connected editors' servers, except those that only this folder's files have."""
+    """Import the servers of these clients, except those that only this folder's files have.
+
+    With `yes`, no question is asked.
+    """
     if not clients:
         return
     config = this_places().config
@@ -116,7 +123,7 @@ def _import(clients: list[KnownClient], *, yes: bool) -> None:
 
 
 def _keep_running(*, yes: bool, wants_service: bool | None) -> None:
-    """Install the service if it is wanted, and start the daemon in any case."""
+    """Install the service if the person wants it, and start the daemon in any case."""
     manager = this_manager(os.environ)
     is_plain = isinstance(manager, Plain)
     if is_plain and wants_service:

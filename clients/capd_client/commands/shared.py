@@ -76,7 +76,10 @@ _STARTS_SERVERS = frozenset({"call", "enable", "turn"})
 
 
 def _waiting(method: str) -> AbstractContextManager[object]:
-    """Show on a terminal what the command waits for, if it takes longer than a second."""
+    """Return a context manager that shows on a terminal what the command waits for.
+
+    It appears after a second. `method` is the request that the daemon gets.
+    """
     what = _WAITS.get(method, "waiting for the daemon")
     if method in _STARTS_SERVERS:
         return waiting_for_servers(this_places().socket, what)
@@ -84,7 +87,7 @@ def _waiting(method: str) -> AbstractContextManager[object]:
 
 
 def print_json(result: Mapping[str, Any], *, indent: int | None = 2) -> None:
-    """Print a result as JSON in ASCII; `indent` None prints it on one line."""
+    """Print a result as JSON in ASCII, indented by `indent`; None prints it on one line."""
     # ASCII: texts of servers must not steer a terminal, and any JSON parser restores them.
     text = json.dumps(result)
     if indent is not None and len(text) > _LARGE:
@@ -117,7 +120,7 @@ def json_option(command: _F) -> _F:
 
 
 def text_of(words: tuple[str, ...]) -> str:
-    """Return the words as one text; if they are a single `-`, return standard input instead.
+    """Return `words` as one text. If they are a single `-`, return standard input instead.
 
     Raises:
         click.UsageError: the text is empty.

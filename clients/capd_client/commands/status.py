@@ -38,7 +38,7 @@ def print_tokens(result: Mapping[str, Any], ages: Mapping[str, object] = NO_AGES
 
 
 def in_words(session: Mapping[str, Any], age: object) -> str:
-    """Return two sentences: what a session's tools cost, and what capd saved or added in all.
+    """Return two sentences on `session`: what its tools cost, and what capd saved or added in all.
 
     Empty if a number is not known yet. `age` is in seconds; None if it is not known.
     """

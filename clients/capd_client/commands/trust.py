@@ -203,7 +203,7 @@ class _Trust(click.Group):
     """The group that passes arguments without a subcommand to its default command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse `args`; without a subcommand they are the default command's."""
+        """Parse `args`; if they name no subcommand, they are taken for the default command's."""
         is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
         return super().parse_args(ctx, args if is_named else [DEFAULT, *args])
 

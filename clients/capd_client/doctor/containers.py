@@ -20,7 +20,7 @@ Ask = Callable[[tuple[str, ...]], tuple[str, str]]
 
 
 def check_containers(seen: CheckContext, ask: Ask | None = None) -> Iterator[Finding]:
-    """Report which engine is used, whether it is rootless, and which limits it enforces.
+    """Yield which engine is used, whether it is rootless, and which limits it enforces.
 
     Podman is asked before Docker, as the daemon prefers it. `ask` replaces the engine in tests.
     """

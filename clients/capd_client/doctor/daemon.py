@@ -97,7 +97,7 @@ def check_degraded(seen: CheckContext) -> Iterator[Finding]:
 
 
 def check_model(seen: CheckContext) -> Iterator[Finding]:
-    """Check whether the daemon can route messages."""
+    """Check whether the daemon's embedding model can be used, so that it can route messages."""
     model = seen.status.get("embedder")
     if not model:
         return

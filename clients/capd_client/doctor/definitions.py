@@ -65,9 +65,10 @@ def _bottom(match: re.Match[str]) -> Version:
 
 
 def _top(match: re.Match[str], sign: str) -> Version:
-    """Return the first version above the range that `sign` and the written version stand for.
+    """Return the lowest version above the range that `match` and `sign` stand for.
 
-    `^1.2` ends at 2.0.0, `~1.2.3` at 1.3.0, and `1.2` without a sign at 1.3.0.
+    `match` is a version, and `sign` the sign before it. `^1.2` ends at 2.0.0, `~1.2.3` at 1.3.0,
+    and `1.2` without a sign at 1.3.0.
     """
     major, minor, patch = _bottom(match)
     is_minor, is_patch = (bool(part) and part.isdigit() for part in match.groups("")[1:])
@@ -81,7 +82,7 @@ def _top(match: re.Match[str], sign: str) -> Version:
 
 
 def check_secrets(seen: CheckContext) -> Iterator[Finding]:
-    """Report the keys that capabilities ask for and that have no value; no value is shown."""
+    """Yield the keys that capabilities ask for and that have no value; no value is shown."""
     wanted: dict[str, list[str]] = {}
     for capability in seen.capabilities:
         for key in capability.get("missing") or []:
@@ -101,7 +102,7 @@ def check_secrets(seen: CheckContext) -> Iterator[Finding]:
 
 
 def check_packages(seen: CheckContext) -> Iterator[Finding]:
-    """Report packages that are started without an exact version."""
+    """Yield the packages that are started without an exact version."""
     users: dict[str, list[str]] = {}
     for capability in seen.capabilities:
         for package in capability.get("unpinned") or []:
@@ -142,7 +143,7 @@ def check_node(seen: CheckContext) -> Iterator[Finding]:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first of `names` as a text, and the number of the others."""
+    """Return the first of `names` as a text, with the number of the others: `a, b and 3 more`."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
 

@@ -75,7 +75,10 @@ def _looked_at(seen: CheckContext, client: Client, launcher: Path) -> Iterator[F
 
 
 def _whole(seen: CheckContext, client: Client) -> Iterator[Finding]:
-    """Report the files that `capd install` would still change, such as one without a hook."""
+    """Yield whether the client has everything that `capd install` puts into its files.
+
+    For example, a file may lack capd's hook.
+    """
     try:
         changes = plan_install(Ledger(Path(seen.places.state), client.name), client.edits())
     except InstallError as error:

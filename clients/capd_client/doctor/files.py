@@ -79,7 +79,10 @@ def _lock_files(seen: CheckContext) -> list[Path]:
 
 
 def _holder(path: Path, locks: Path) -> int:
-    """Return the pid of the process that has locked a file; 0 if none has, or it is not known."""
+    """Return the pid of the process that has locked the file at `path`; 0 if it is not known.
+
+    `locks` is a file in the format of `/proc/locks`.
+    """
     found = path.stat()
     place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:

@@ -15,7 +15,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check. A warning or an error has a reason (`why`) and a repair (`fix`)."""
+    """The result of a check: its level, and a text. A problem has a reason and a repair too."""
 
     check: str
     level: Level
@@ -31,7 +31,7 @@ def worst(findings: Iterable[Finding]) -> Level:
 
 
 def document(findings: Iterable[Finding]) -> dict[str, object]:
-    """Return the findings as `--json` prints them."""
+    """Return the findings as the document that `capd doctor --json` prints."""
     listed = list(findings)
     return {
         "schema": SCHEMA,

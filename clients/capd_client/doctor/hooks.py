@@ -70,7 +70,7 @@ def _titled(name: str) -> str:
 
 
 def _is_session_of(session: Mapping[str, Any], client: Client) -> bool:
-    """Tell whether the daemon attributes a session to this client."""
+    """Tell whether the daemon says that `session` is one of this client."""
     if session.get("client_line"):
         return bool(session["client_line"] == client.known.behaviour)
     return str(session.get("client", "")).startswith((client.name, client.known.behaviour))

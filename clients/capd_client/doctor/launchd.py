@@ -37,7 +37,10 @@ class Agent:
 
 
 def agent_of(output: str) -> Agent:
-    """Parse the output of `launchctl print`; a fact that is missing has its default."""
+    """Return the state of the agent in `output`, which `launchctl print` has printed.
+
+    A fact that is missing has its default.
+    """
     facts: dict[str, str] = {}
     for line in output.splitlines():
         if fact := _FACT.match(line):

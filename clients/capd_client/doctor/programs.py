@@ -148,12 +148,12 @@ def _unusable(registry: str) -> str:
 
 
 def _with_own_programs(path: str) -> str:
-    """Return `path` with the folder of this Python appended, where capd's extra installs uvx."""
+    """Return the search path `path` with the folder appended in which capd's extra installs uvx."""
     return os.pathsep.join([path, str(Path(sys.executable).parent)])
 
 
 def _output(argv: list[str], env: Mapping[str, str]) -> str:
-    """Run a program and return its output; empty if it fails or hangs.
+    """Run the program and arguments `argv`; return its output, empty if it fails or hangs.
 
     It runs in `/`, because version managers, hooks of shells and npm read settings from the folder
     in which they run. The folder of this command may be a fresh clone of somebody's repository.

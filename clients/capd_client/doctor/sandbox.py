@@ -113,7 +113,10 @@ def check_default_level(
 
 
 def look(path: str) -> Abilities:
-    """Try each feature and return what works; on other systems than Linux, nothing."""
+    """Try each feature with the programs on `path`; return what works.
+
+    On other systems than Linux, nothing works.
+    """
     if sys.platform != "linux":
         return Abilities()
     bwrap = shutil.which("bwrap", path=path) or ""

@@ -97,7 +97,10 @@ def _enabled(systemd: Systemd) -> Iterator[Finding]:
 
 
 def _program(unit: str) -> str:
-    """Return the program of a unit's ExecStart; empty if there is none with an absolute path."""
+    """Return the program that `unit`, the text of a unit, starts.
+
+    It is empty if `ExecStart` has no absolute path.
+    """
     for line in unit.splitlines():
         key, equals, value = line.partition("=")
         if key == "ExecStart" and equals:

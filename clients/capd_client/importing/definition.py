@@ -79,7 +79,7 @@ class Definition:
     description: str = ""
 
     def texts(self) -> Iterator[Text]:
-        """Yield every text that may contain a placeholder or a secret."""
+        """Yield every text of the definition that may contain a placeholder or a secret."""
         yield from (*self.line, self.url, *self.env.values(), *self.headers.values(), self.cwd)
 
     def references(self) -> Iterator[str]:
@@ -94,7 +94,7 @@ def shown(path: PurePath) -> str:
 
 
 def identity(server: Definition, *, is_versioned: bool = True) -> tuple[object, ...]:
-    """Return a tuple that the definitions of one server have in common.
+    """Return a tuple that all definitions of the same server have in common.
 
     Definitions with equal tuples may still differ in the values of variables, headers and secrets:
     `difference` compares those. Without `is_versioned` the tuple leaves out the version of a
@@ -124,7 +124,10 @@ def difference(one: Definition, other: Definition, values: Mapping[str, str]) ->
 
 
 def package(server: Definition) -> tuple[str, str]:
-    """Return name and version of the package that npx, uvx or bunx runs; empty if none does."""
+    """Return name and version of the package that npx, uvx or bunx runs for `server`.
+
+    Both are empty if none of these programs starts it.
+    """
     line = _normal(server.line, is_versioned=True)
     if not line or line[0] not in {"npx", "uvx", "bunx"}:
         return "", ""
@@ -175,7 +178,7 @@ def _value(text: Text, values: Mapping[str, str]) -> str | None:
 
 
 def _shape(text: Text) -> str:
-    """Return a text with a placeholder in place of each secret and reference."""
+    """Return a text with a mark in place of each secret, reference and project folder."""
     pieces = (
         p if isinstance(p, str) else "\1" if isinstance(p, ProjectFolder) else "\0" for p in text
     )

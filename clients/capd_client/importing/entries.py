@@ -66,7 +66,8 @@ class ReadEntry:
 def read_entry(entry: SourceEntry, around: ImportValues, *, is_off: bool = False) -> ReadEntry:
     """Return the definition in `entry` with its secrets hidden, or why it cannot be imported.
 
-    `is_off` says that a list elsewhere in the file switches the server off.
+    `around` has the values that placeholders stand for. `is_off` says that a list elsewhere in the
+    file switches the server off.
     """
     value, client = entry.value, entry.client
     if _is_capd(entry):
@@ -132,7 +133,7 @@ def _url(entry: SourceEntry) -> str:
 
 
 def _command(entry: SourceEntry) -> list[Any]:
-    """Return the program and its arguments as the entry has them; empty if it has none."""
+    """Return the program and its arguments as `entry` has them; empty if it has none."""
     shape, value = entry.client.stdio, entry.value
     command = value.get(shape.command)
     arguments = value.get(shape.args)
@@ -191,7 +192,7 @@ def _env(entry: SourceEntry, reader: Reader) -> dict[str, Text]:
 
 
 def variables_in_file(name: str, reader: Reader) -> dict[str, Text]:
-    """Return the variables in the file that an entry names.
+    """Return the variables in the file that an entry names; `reader` translates their values.
 
     Raises:
         NotImportedError: the file cannot be read, or its name has a variable.
@@ -290,7 +291,7 @@ def _clean(text: str) -> str:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts of a list.
+    """Return the texts in `value`, if that is a list.
 
     Other items are ignored, because as text they could be of any size.
     """

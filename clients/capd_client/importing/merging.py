@@ -87,7 +87,7 @@ def _same(
 def _relation(servers: Iterable[Merged], server: Definition, values: Mapping[str, str]) -> str:
     """Return how `server` differs from the first similar one of `servers`, as a note for a person.
 
-    The note is empty if no other server is similar.
+    `values` are the known values of keys. The note is empty if no other server is similar.
     """
     others = [(each.name or fit_name(each.origins[0].name), each.server) for each in servers]
     for name, other in others:

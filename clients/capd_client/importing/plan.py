@@ -32,7 +32,7 @@ _MOST_TRIGGERS = 10
 
 @dataclass(slots=True)
 class PlannedServer:
-    """One server that the import will add, or that exists already."""
+    """A server that the import will add, or that the user has in capd already."""
 
     name: str
     origins: list[Origin]
@@ -75,7 +75,7 @@ class LeftOut:
 
 @dataclass(slots=True)
 class ImportPlan:
-    """Everything that an import would do."""
+    """All that an import would do: servers to add, secrets to store, and what is left out."""
 
     files: int
     planned: list[PlannedServer]
@@ -88,7 +88,7 @@ class ImportPlan:
         return [each for each in self.planned if each.server is not None]
 
     def leave_out(self, planned: PlannedServer, reason: str) -> None:
-        """Move one server from `planned` to `left_out`."""
+        """Move a server from `planned` to `left_out`, with the reason."""
         self.planned.remove(planned)
         self.left_out += [LeftOut(origin, reason) for origin in planned.origins]
 
@@ -134,7 +134,10 @@ class _Keys:
         self.known: ChainMap[str, str] = ChainMap({}, values)  # type: ignore[arg-type]  # only the first is written to
 
     def key(self, server: str, secret: Hidden) -> str:
-        """Return the key of `secret`: the first candidate that is free or has the same value."""
+        """Return the key under which `secret` of `server` is stored.
+
+        It is the first candidate that is free or has the same value.
+        """
         prefix = variables.key_of(server)
         own = secret.hint if secret.hint.startswith(prefix) else f"{prefix}_{secret.hint}"
         own = own[:_LONGEST_KEY].strip("_")
@@ -202,7 +205,7 @@ def _triggers(each: Merged) -> Iterator[str]:
 
 
 def _description(server: Definition) -> str:
-    """Return a description for a server whose client has none; empty if nothing is known of it."""
+    """Return a description of a server for which no client has one; empty if nothing is known."""
     name = package(server)[0]
     if name:
         return f"The MCP server of the package {name}"

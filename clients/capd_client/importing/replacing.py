@@ -96,7 +96,7 @@ class Replacements:
         self._store({**known, "installed": sorted({*known["installed"], client})})
 
     def put_back(self, client: str) -> list[Path]:
-        """Restore the servers that were removed from the files of `client`; return the files.
+        """Restore the servers that were removed from files of `client`; return the files' paths.
 
         Raises:
             InstallError: a file cannot be edited.
@@ -114,7 +114,7 @@ class Replacements:
         return done
 
     def planned_back(self, client: str) -> list[FileChange]:
-        """Return what `put_back` would change.
+        """Return the changes to files of `client` that `put_back` would make.
 
         Raises:
             InstallError: a file cannot be edited.
@@ -188,7 +188,7 @@ class Replacements:
 
 
 def _back(path: Path, taken: TakenFile) -> FileEdit:
-    """Return an edit that changes nothing, and whose undoing restores the servers."""
+    """Return an edit of `path` that changes nothing, and whose undoing restores the servers."""
     return FileEdit(
         path,
         lambda text: text,
@@ -207,7 +207,7 @@ def _last_first(keys: _Keys) -> tuple[int, ...]:
 def _without(
     path: Path, text: str, kind: Format, servers: Mapping[_Keys, Mapping[str, Any]]
 ) -> str:
-    """Return `text` without `servers`.
+    """Return the text of the client's file `path` without `servers`, which have their entries.
 
     Raises:
         InstallError: one of them has changed since it was read, or the text cannot be edited.
@@ -229,7 +229,7 @@ def _without(
 
 
 def _with(text: str, original: str | None, kind: Format, names: Iterable[_Keys]) -> str:
-    """Add to `text` those servers in `names` that it lacks, copied from `original`."""
+    """Return `text` with those servers of `names` added that it lacks, copied from `original`."""
     known = None if original is None else read_document(original, kind)
     for *keys, name in names:
         container = tuple(keys)

@@ -10,7 +10,10 @@ _INDENT = " " * 2
 
 
 def lines(plan: ImportPlan, store: str) -> Iterator[str]:
-    """Yield the report as lines for a person; `store` is the name of the place for secrets."""
+    """Yield the report on `plan` as lines for a person.
+
+    `store` is the name of the place where secrets are saved.
+    """
     count = sum(len(each.origins) for each in plan.planned) + len(plan.left_out)
     yield f"{_number(count, 'server')} in {_number(plan.files, 'file')}"
     width = max((len(each.name) for each in plan.planned), default=0)
@@ -36,7 +39,10 @@ def lines(plan: ImportPlan, store: str) -> Iterator[str]:
 
 
 def document(plan: ImportPlan, *, is_done: bool) -> dict[str, Any]:
-    """Return the report as `capd import --json` prints it."""
+    """Return the report on `plan` as `capd import --json` prints it.
+
+    `is_done` says whether the plan has been carried out.
+    """
     return {
         "schema": 1,
         "done": is_done,

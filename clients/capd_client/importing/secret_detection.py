@@ -147,7 +147,10 @@ def _of_argument(text: Text) -> Text:
 
 
 def _all_of(text: Text, hint: str, *, is_named: bool = False) -> Text:
-    """Return `text` with all plain parts hidden, except a scheme such as `Bearer ` in front."""
+    """Return `text` with all plain parts hidden, except a scheme such as `Bearer ` in front.
+
+    `hint` is the preferred name of the secret's key, and `is_named` as for `Hidden`.
+    """
     made: list[Part] = []
     for part in text:
         if not isinstance(part, str):
@@ -177,7 +180,10 @@ def _by_looks(text: Text, name: str, *, is_named: bool = False) -> Text:
 
 
 def _of_plain_address(plain: str) -> list[Part]:
-    """Return `plain` in parts, with secrets hidden: by their place in a URL, or by their look."""
+    """Return the URL `plain` in parts, with its secrets hidden.
+
+    They are found by their place in the URL, or by what they look like.
+    """
     spans = [(*match.span("password"), "PASSWORD") for match in _USER_INFO.finditer(plain)]
     spans += [
         (*match.span("value"), key_of(match["name"]))

@@ -57,7 +57,10 @@ class Sources:
 
 
 def read_sources(clients: Iterable[KnownClient], env: Mapping[str, str], project: Path) -> Sources:
-    """Read the files of `clients`, the user's and those in the folder `project`."""
+    """Read the servers in the files of `clients`: the user's, and those in the folder `project`.
+
+    `env` has the variables that paths refer to.
+    """
     found = Sources()
     seen: set[tuple[Path, tuple[str, ...]]] = set()
     for client in clients:
@@ -81,11 +84,11 @@ def _is_file(path: Path) -> bool:
 
 
 def document(path: Path, format_: str) -> Any:
-    """Return the data in a file; an empty map for a blank file.
+    """Return the data in the file at `path`, in the format `format_`; an empty map if it is blank.
 
     Raises:
-        ValueError: the file cannot be read, is too large, or is not in the format `format_`. The
-            text says why and quotes nothing of the file.
+        ValueError: the file cannot be read, is too large, or is not in that format. The text says
+            why and quotes nothing of the file.
     """
     try:
         data = path.read_bytes() if path.stat().st_size <= _LARGEST_BYTES else None

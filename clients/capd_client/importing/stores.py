@@ -23,7 +23,7 @@ class SecretStore:
         return str(self._file) if self._in_file else "the keyring"
 
     def keep(self, key: str, value: str) -> None:
-        """Save a value in the keyring or in the file.
+        """Save `value` under `key`, in the keyring or in the file.
 
         Raises:
             SecretError: it cannot be saved.
@@ -34,7 +34,7 @@ class SecretStore:
             stored_secrets.keep_in_keyring(key, value)
 
     def remove(self, key: str) -> None:
-        """Remove a saved value.
+        """Remove the value that was saved under `key`.
 
         Raises:
             SecretError: it cannot be removed.
@@ -53,7 +53,9 @@ class KnownValues(Mapping[str, str]):
     """
 
     def __init__(self, env: Mapping[str, str], config: str) -> None:
-        """Read the file; the keyring is asked once for each key.
+        """Read the file `secrets.env` in the folder `config`; `env` is the environment.
+
+        The keyring is asked once for each key.
 
         Raises:
             SecretError: others can read the file, so no secret may be added to it.
@@ -79,7 +81,7 @@ class KnownValues(Mapping[str, str]):
         return list(self._file)
 
     def all_of(self, key: str) -> list[str]:
-        """Return every value that a key has anywhere."""
+        """Return every value that `key` has in any of the places."""
         values = (self._env.get(key), self._in_keyring(key), self._file.get(key))
         return list(dict.fromkeys(value for value in values if value))
 

@@ -57,7 +57,7 @@ class ImportValues:
 
 @dataclass(slots=True)
 class Reader:
-    """Translates the texts of one entry; `notes` collects remarks for the person who imports."""
+    """Translates the placeholders in one entry; `notes` are remarks for the person who imports."""
 
     syntaxes: Iterable[str]
     """The placeholders that the client knows: some of `known_clients.Variable`."""
@@ -139,7 +139,7 @@ class Reader:
 
 
 def small_file(path: Path) -> str:
-    """Return the text of a regular file of at most `FILE_LIMIT_BYTES`.
+    """Return the text of the regular file at `path`, of at most `FILE_LIMIT_BYTES` bytes.
 
     Other kinds of files are refused, because reading a pipe or a device in a clone could block.
 
@@ -159,7 +159,7 @@ def key_of(text: str) -> str:
 
 
 def joined(parts: Iterable[Part]) -> Text:
-    """Return the parts without empty texts, and with adjacent texts joined."""
+    """Return `parts` as a text: without empty ones, and with adjacent plain texts joined."""
     made: list[Part] = []
     for part in parts:
         if isinstance(part, str) and made and isinstance(made[-1], str):

@@ -100,7 +100,10 @@ class Claude(Client):
         return [program, "mcp", "add-json", "capd", entry, "--scope", "user"]
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run `command`; return the file's new content, or None if that lacks capd's entry."""
+        """Run `command`, which adds the server; return the file's new content.
+
+        Return None if the content lacks capd's entry.
+        """
         try:
             subprocess.run(
                 command,
@@ -126,7 +129,10 @@ class Claude(Client):
 
 
 def _add_hook(text: str, event: str, hook: dict[str, Any]) -> str:
-    """Return `text` with `hook`: capd's hook of that type is updated, or a new one is added."""
+    """Return the settings `text` with `hook` for `event`.
+
+    capd's hook of that type is updated if it is there; otherwise a new one is added.
+    """
     there = _hooks(text, event)
     place = [found[:2] for found in there if found[2]["type"] == hook["type"]]
     if place:
@@ -138,7 +144,7 @@ def _add_hook(text: str, event: str, hook: dict[str, Any]) -> str:
 
 
 def _list(event: str) -> tuple[str, str]:
-    """Return the keys that lead to the hooks of an event."""
+    """Return the keys that lead to the list of hooks for an event, in Claude Code's settings."""
     return ("hooks", event)
 
 
@@ -147,7 +153,7 @@ def _found(text: str, path: tuple[str | int, ...]) -> Node | None:
 
 
 def _hooks(text: str, event: str) -> list[tuple[int, int, Any]]:
-    """Return the group, the position and the value of each of capd's hooks for an event."""
+    """Return capd's hooks for an event in `text`: the group, the position and the value of each."""
     groups = _found(text, _list(event))
     found = []
     is_list = groups is not None and isinstance(groups.value, list)

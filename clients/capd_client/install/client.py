@@ -59,7 +59,7 @@ class Client:
         return [server, *self.hooks()]
 
     def removals(self, noted: Collection[Path]) -> list[FileEdit]:
-        """Return the edits that remove capd.
+        """Return the edits that remove capd from the client.
 
         A client may have several possible files. Those in `noted`, the paths that the ledger has
         for this client, are included.
@@ -76,7 +76,7 @@ class Client:
         return [*self.edits(), *others]
 
     def hooks(self) -> list[FileEdit]:
-        """Return the edits that add prompt hooks, so that capd sees the user's messages."""
+        """Return the edits that add prompt hooks, through which capd gets the user's messages."""
         return hook_edits(self.name, self._env, self._launcher)
 
     def leftovers(self) -> list[Path]:
@@ -89,7 +89,10 @@ class Client:
         return []
 
     def run_vendor(self, command: list[str]) -> bytes | None:
-        """Run `command`; return the file's new content, or None if that is not as expected."""
+        """Run `command`, which changes a file of the client.
+
+        Return the file's new content, or None if that is not as expected.
+        """
         del command
         return None
 

@@ -184,9 +184,9 @@ def unmake(ledger: Ledger, change: FileChange) -> Path | None:
 
 
 def _joined(edits: Iterable[FileEdit]) -> list[FileEdit]:
-    """Join the edits of each file into one, because a server's entry and a hook may share a file.
+    """Return one edit for each file, which joins all edits of the file.
 
-    Links are resolved first.
+    A server's entry and a hook may be in one file. Links are resolved first.
     """
     by_path: dict[Path, list[FileEdit]] = {}
     for edit in edits:
@@ -205,7 +205,11 @@ def _all_of(path: Path, edits: list[FileEdit]) -> FileEdit:
 
 
 def _check(change: FileChange) -> None:
-    """Raise unless the file still has the content that the change was planned from."""
+    """Check that the file still has the content that the change was planned from.
+
+    Raises:
+        InstallError: it has not.
+    """
     if read(change.path) != change.before:
         raise InstallError(
             f"{change.path} was changed by another program at this moment\n"
@@ -229,7 +233,7 @@ def _edited(path: Path, edit: Callable[[], str]) -> str:
 
 
 def _check_format(path: Path, data: bytes) -> None:
-    """Check that the client can read a new text.
+    """Check that a client can read `data`, the new content of its file `path`.
 
     Raises:
         InstallError: `data` is not in the format that the file's name says.

@@ -28,11 +28,12 @@ def replace(
     *,
     check: Callable[[bytes], object] | None = None,
 ) -> None:
-    """Replace a file atomically: a reader sees all of the old content or all of the new.
+    """Replace the content of the file at `path` by `data`.
 
-    The file gets `mode`; without one it keeps its mode, and a new file gets 0600. Resolve links in
-    `path` first, because a link would itself be replaced. `check` is called with the new content
-    as it reads back from the disk; if it raises, the file is unchanged.
+    The change is atomic: a reader sees all of the old content or all of the new. The file gets
+    `mode`; without one it keeps its mode, and a new file gets 0600. Resolve links in `path` first,
+    because a link would itself be replaced. `check` is called with the new content as it reads back
+    from the disk; if it raises, the file is unchanged.
 
     Raises:
         OSError: the folder cannot be written.

@@ -42,7 +42,10 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value at `text[start:end]`. Only objects and arrays have children."""
+    """A value of the document: its place in the text is `text[start:end]`.
+
+    Only objects and arrays have children.
+    """
 
     start: int
     end: int
@@ -88,7 +91,7 @@ class _Reader:
         self._text = text
 
     def after_space(self, at: int) -> int:
-        """Return the position of the next character that is neither space nor in a comment."""
+        """Return the first position, from `at` on, that is neither space nor in a comment."""
         text = self._text
         while at < len(text):
             if text[at] in _SPACE:

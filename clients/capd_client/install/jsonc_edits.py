@@ -88,9 +88,10 @@ def _demand(text: str, node: Node, kind: type, path: Path) -> None:
 
 
 def _span_to_cut(text: str, start: int, end: int, comma: int) -> tuple[int, int]:
-    """Return the span to cut for a child from `start` to `end`, whose comma is at `comma`.
+    """Return the span to cut in order to remove a child from `start` to `end`.
 
-    A comma that follows directly is included. So are whole lines, if nothing else is on them.
+    `comma` is the position of its comma, -1 for none. A comma that follows directly is included. So
+    are whole lines, if nothing else is on them.
     """
     if comma >= 0 and not text[end:comma].strip(_SPACE):
         end = comma + 1
@@ -110,7 +111,10 @@ def _span_to_cut(text: str, start: int, end: int, comma: int) -> tuple[int, int]
 
 
 def _insert(text: str, root: Node, container: Node, name: str | None, value: Any) -> str:
-    """Return `text` with one more child at the end of `container`."""
+    """Return `text` with one more child at the end of `container`.
+
+    It is a member with this name in an object, or an item (`name` is None) in an array.
+    """
     newline = _newline(text)
     close = container.end - 1
     content_end = len(text[:close].rstrip(_SPACE))
@@ -151,7 +155,7 @@ def _newline(text: str) -> str:
 
 
 def _unit(text: str, root: Node) -> str:
-    """Return the white space by which the text indents one level."""
+    """Return the white space by which the document indents one level."""
     if root.children:
         start = root.children[0].start
         line = text.rfind("\n", 0, start) + 1
@@ -161,7 +165,7 @@ def _unit(text: str, root: Node) -> str:
 
 
 def _indent_at(text: str, at: int) -> str:
-    """Return the indentation of the line that `at` is on."""
+    """Return the indentation of the line in which the position `at` is."""
     match = _INDENT.match(text, text.rfind("\n", 0, at) + 1)
     return match.group() if match is not None else ""
 

@@ -198,7 +198,7 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _has_files(pattern: Path) -> bool:
-    """Tell whether a folder that matches has files.
+    """Tell whether a folder that matches `pattern` has files.
 
     An empty folder proves nothing: `capd uninstall` leaves the folders that `install` created.
     """

@@ -31,7 +31,7 @@ def is_launcher_current(env: Mapping[str, str]) -> bool:
 
 
 def write_launcher(env: Mapping[str, str]) -> bool:
-    """Write the launcher unless it is current; return whether it was written.
+    """Write the launcher unless it is there and current; return whether it was written.
 
     Raises:
         OSError: its folder cannot be written.

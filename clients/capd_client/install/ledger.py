@@ -36,7 +36,7 @@ def digest(data: bytes | None) -> str:
 
 
 class Ledger:
-    """The entries of one client; `state` is capd's state folder.
+    """The record of the files of one client that were changed; `state` is capd's state folder.
 
     Raises:
         InstallError: the file with the entries is damaged, or a backup is gone.
@@ -70,7 +70,7 @@ class Ledger:
             ) from None
 
     def original(self, entry: Entry) -> bytes | None:
-        """Return the content before capd's change; None if there was no file."""
+        """Return the content of the file before capd's change; None if there was no file."""
         if not entry.backup:
             return None
         data = read(self._folder / entry.backup)
@@ -102,7 +102,7 @@ class Ledger:
         return self._folder / backup if backup else None
 
     def forget(self, path: Path, *, keep_backup: bool) -> Path | None:
-        """Remove the entry of `path`.
+        """Remove the entry of `path` from the record.
 
         With `keep_backup` the backup stays, and its path is returned; otherwise the result is None.
         """
@@ -123,7 +123,7 @@ class Ledger:
             self.forget(path, keep_backup=to.adopt(path, entry))
 
     def adopt(self, path: Path, entry: Entry) -> bool:
-        """Take over another client's entry; return False if there is one for `path` already."""
+        """Take over another client's entry for `path`; return False if there is one already."""
         entries = self.entries()
         if path in entries:
             return False
@@ -144,7 +144,7 @@ class Ledger:
 
 
 def _checked(path: str, entry: Entry) -> Entry:
-    """Return the entry if it is valid, with its backup in capd's folder.
+    """Return `entry`, the record for `path`, if it is valid and its backup is in capd's folder.
 
     Raises:
         ValueError, TypeError, AttributeError: a member has a wrong type or an unsafe value.

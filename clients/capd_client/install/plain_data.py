@@ -12,7 +12,7 @@ Path = tuple[str | int, ...]
 
 
 def found(data: Any, path: Path) -> Any:
-    """Return the value at `path`; None if there is none.
+    """Return the value at `path` in `data`; None if there is none.
 
     A step of the path that is a text names a member of a map; a number is an index of a list.
     """
@@ -25,7 +25,7 @@ def found(data: Any, path: Path) -> Any:
 
 
 def is_there(data: Any, path: Path) -> bool:
-    """Tell whether there is a value at `path`, even if it is null."""
+    """Tell whether `data` has a value at `path`, even if it is null."""
     container = found(data, path[:-1])
     if isinstance(path[-1], str):
         return isinstance(container, dict) and path[-1] in container

@@ -127,7 +127,10 @@ def _tried(
 
 
 def _run(line: str, message: str, env: Mapping[str, str], project: str) -> str:
-    """Run a hook's command line as a client does; return what went wrong, empty if nothing did."""
+    """Run the command line `line` of a hook as a client does, with `message` as the prompt.
+
+    Return what went wrong; empty if nothing did.
+    """
     try:
         done = subprocess.run(
             ["/bin/sh", "-c", line],
@@ -150,7 +153,8 @@ def _run(line: str, message: str, env: Mapping[str, str], project: str) -> str:
 def _result_for(control: Control, key: str, problem: str = "") -> PromptCheck:
     """Wait until the daemon has linked a message to the session `key`; return the result.
 
-    With a `problem` the daemon is asked only once, because the hook has failed already.
+    With a `problem` the daemon is asked only once, because the hook has failed already. The problem
+    then becomes the reason.
     """
     give_up_at = time.monotonic() + (0.0 if problem else _ARRIVAL)
     while True:

@@ -62,7 +62,7 @@ def trust_edit(config: Path, hooks_file: Path, hooks: HookList) -> FileEdit:
 
 
 def untrusted(text: str, hooks_file: Path, hooks: HookList) -> str:
-    """Return Codex' configuration without the trust in capd's hook; others stay trusted."""
+    """Return Codex' configuration `text` without the trust in capd's hook; others stay trusted."""
     digest = trusted_hash(hooks.hook)
     for key, each in _states(text).items():
         is_ours = isinstance(each, dict) and each.get(_HASH) == digest
@@ -94,7 +94,7 @@ def hook_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[F
 
 
 def hook_command(launcher: Path, client: str, event: str) -> str:
-    """Return the command line of a hook in the client's file."""
+    """Return the command line that runs capd's hook for `event` in a client's file."""
     return f"{shlex.quote(str(launcher))} hook {client} {event}"
 
 
@@ -234,7 +234,7 @@ def _edit(path: Path, hooks: HookList) -> FileEdit:
 
 
 def _whole(path: Path, text: str) -> FileEdit:
-    """Return the edit that makes `text` the whole content of a file.
+    """Return the edit that makes `text` the whole content of the file at `path`.
 
     Undoing it removes the file, unless somebody has edited the file since.
     """

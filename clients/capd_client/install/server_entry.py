@@ -30,7 +30,7 @@ class ServerEntry:
         self._defaults = _with_launcher(client.defaults, launcher)
 
     def add(self, text: str) -> str:
-        """Return `text` with the entry.
+        """Return the text of the file with capd's entry.
 
         In an entry that exists, members that the user added stay, and so do the client's defaults
         that the user changed, such as a switch. An entry that is the user's own is replaced.
@@ -49,7 +49,7 @@ class ServerEntry:
         return text
 
     def remove(self, text: str, original: str | None) -> str:
-        """Return `text` without the entry; an entry that it replaced is restored from `original`.
+        """Return `text` without capd's entry; one that it replaced is restored from `original`.
 
         `original` is the text before the installation; None if it is not known.
         """
@@ -63,7 +63,7 @@ class ServerEntry:
         return _pruned(text, self._file, original)
 
     def is_off(self, text: str) -> bool:
-        """Tell whether the entry in `text` is switched off."""
+        """Tell whether capd's entry in `text` is switched off."""
         entry = self._own(text) or {}
         return any(entry.get(key) is value for key, value in self._client.off.items())
 
@@ -97,7 +97,8 @@ class ServerEntry:
 def _pruned(text: str, file: ServersFile, original: str | None) -> str:
     """Return `text` without empty containers that capd created on the way to the servers.
 
-    If the original is unknown, an empty container may be the user's, and stays.
+    `file` says where the servers are. If the original is unknown, an empty container may be the
+    user's, and stays.
     """
     if original is None:
         return text

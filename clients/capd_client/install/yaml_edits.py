@@ -103,7 +103,7 @@ def _put(text: str, root: yaml.Node | None, path: Path, value: Any) -> str:
 
 
 def _insert(text: str, root: yaml.Node | None, path: Path, name: str, value: Any) -> str:
-    """Return `text` with one more member of the map at `path`."""
+    """Return `text` with the member `name` added to the map at `path`."""
     container = _node(root, path)
     if container is None:
         return _with_lines(text, len(text), _lines(root, {name: value}), 0)
@@ -186,7 +186,10 @@ def _lines(root: yaml.Node | None, value: Any) -> list[str]:
 
 
 def _unit(root: yaml.Node | None) -> int:
-    """Return the number of spaces per level, taken from the first nested map of the text."""
+    """Return the number of spaces by which the text indents one level.
+
+    It is taken from the first nested map of the text.
+    """
     for _, key, value in members(root):
         if isinstance(value, yaml.MappingNode) and value.value and not value.flow_style:
             step = value.value[0][0].start_mark.column - key.start_mark.column
@@ -205,7 +208,7 @@ def _scalar(value: str) -> str:
 
 
 def _end(text: str, node: yaml.Node) -> int:
-    """Return the position of the first line after a block."""
+    """Return the position in `text` of the first line after the block `node`."""
     key: yaml.Node | None = None
     while not _is_flow(node) and getattr(node, "value", None) and not _is_leaf(node):
         last = node.value[-1]
@@ -217,7 +220,7 @@ def _end(text: str, node: yaml.Node) -> int:
 
 
 def _stop(text: str, key: yaml.Node | None, value: yaml.Node) -> int:
-    """Return the position where a value ends.
+    """Return the position in `text` where a value ends.
 
     The node of an alias is elsewhere in the text, so for an alias this is the end of its key's
     line.
@@ -235,7 +238,10 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _places(container: yaml.MappingNode) -> dict[str, int]:
-    """Return the position of each member by name. If a name occurs twice, the last counts."""
+    """Return the index of each member of a map, by the member's name.
+
+    If a name occurs twice, the last counts.
+    """
     return {
         key.value: at
         for at, (key, _) in enumerate(container.value)
@@ -272,7 +278,7 @@ def _is_flow(node: yaml.Node | None) -> bool:
 
 
 def _is_block(node: yaml.Node) -> bool:
-    """Tell whether a node is in block style, on lines of its own."""
+    """Tell whether a node is in YAML's block style, on lines of its own."""
     if isinstance(node, yaml.ScalarNode):
         return node.style in ("|", ">")
     return not _is_flow(node)

@@ -33,7 +33,7 @@ _LONGEST_DESCRIPTION = 300
 
 @dataclass(frozen=True, slots=True)
 class AddOptions:
-    """The arguments of the command line."""
+    """The arguments of `capd add` for a server of a registry."""
 
     name: str
     """`namespace/server`, optionally with `@version`."""
@@ -53,7 +53,9 @@ class NotAgreedError(Exception):
 
 
 def add(options: AddOptions, config: str) -> str:
-    """Add a server; return the name that it gets here.
+    """Add the server that `options` name; return the name that it gets here.
+
+    `config` is the user's configuration folder.
 
     Raises:
         RegistryError, TapError, SecretError, OSError: it cannot be added; nothing was added.
@@ -175,7 +177,10 @@ def inspect_server(
 
 
 def record_of(entry: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> SourceRecord:
-    """Return the record that is saved beside the definition."""
+    """Return the record of where a server came from, which is saved beside its definition.
+
+    `entry` is its entry in the registry, `answers` are those to the entry's inputs.
+    """
     return SourceRecord(
         str(entry["name"]),
         str(entry["version"]),
@@ -188,7 +193,10 @@ def record_of(entry: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) ->
 
 
 def referenced(texts: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of those keys that a definition's texts refer to."""
+    """Return the values of those keys that a definition's `texts` refer to.
+
+    `known` has the values of all keys.
+    """
     found = re.findall(r"\{\{(?:ENV|INPUT):([A-Za-z_][A-Za-z0-9_]*)\}\}", "\n".join(texts))
     return {key: value for key in found if (value := known.get(key))}
 
@@ -222,7 +230,10 @@ def _say_unlisted(found: Mapping[str, Any], name: str, *, is_allowed: bool) -> N
 
 
 def _agreed(triggers: list[str], *, is_asked: bool) -> list[str]:
-    """Return the triggers as the person accepted or edited them."""
+    """Return `triggers` as the person has accepted or edited them.
+
+    If `is_asked` is False, they are returned unchanged.
+    """
     for each in triggers:
         tables.say(f"trigger: {each}")
     if not is_asked:
@@ -249,7 +260,7 @@ def _write(
     secrets: Mapping[str, str],
     store: SecretStore,
 ) -> None:
-    """Save the secrets, then the definition that needs them.
+    """Save the secrets in `store`, then the definition that needs them in `tap`.
 
     If one step fails, the others are undone.
     """

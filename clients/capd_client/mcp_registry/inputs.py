@@ -55,7 +55,10 @@ def ask_inputs(
     *,
     is_asked: bool,
 ) -> Answers:
-    """Return the answers to `inputs`; `known` are stored secrets. With `is_asked` a person answers.
+    """Return the answers to the inputs of an entry: given ones, the person's, or defaults.
+
+    `server` is the server's name here. `known` are stored secrets. Only with `is_asked` a person is
+    asked.
 
     Raises:
         RegistryError: `given` has a name that is no input, or a value cannot be saved.

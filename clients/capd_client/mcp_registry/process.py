@@ -17,7 +17,7 @@ class RegistryError(Exception):
 
 
 def command() -> list[str]:
-    """Return the command that runs an action, without the action."""
+    """Return the command that runs an action of the registry, without the action's name."""
     # -P, so that a folder `capd` in the working directory is not imported as the daemon.
     return [sys.executable, "-P", "-m", "capd", "registry"]
 
@@ -25,9 +25,9 @@ def command() -> list[str]:
 def ask(
     action: str, document: Mapping[str, Any] | None = None, *, more: Sequence[str] = (), what: str
 ) -> dict[str, Any]:
-    """Run an action with `document` as its input, and return its answer; show its progress.
+    """Run `action` with `document` as its input, and return its answer; show its progress.
 
-    `what` says for the person what is being done.
+    `more` are more arguments. `what` says for the person what is being done.
 
     Raises:
         RegistryError: the action refused or failed.

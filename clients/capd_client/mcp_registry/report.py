@@ -8,7 +8,7 @@ _LONGEST_DESCRIPTION = 100
 
 
 def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines: what an entry is, who published it, and how it runs."""
+    """Yield lines that say what an entry is, who published it, and how it runs."""
     yield f"{entry['name']} {entry['version']}: {_line(entry.get('description'))}"
     where = f" ({entry['repository']})" if entry.get("repository") else ""
     yield f"  published by: {entry['namespace']}{where}"
@@ -45,7 +45,7 @@ def start_line(command: Sequence[str], url: str) -> str:
 
 
 def inspection_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines: a server's tools, their cost in tokens, and anything suspicious."""
+    """Yield lines on a server's tools, their cost in tokens, and anything suspicious."""
     tools = found.get("tools") or []
     tokens = sum(int(each.get("tokens") or 0) for each in tools)
     how = f", listed in the sandbox: {found['sandbox']}" if found.get("sandbox") else ""
@@ -62,7 +62,7 @@ def inspection_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def change_lines(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield lines: how the definitions differ from those of the installed version."""
+    """Yield lines that say how tool definitions differ from those of the installed version."""
     if not changes:
         yield "  its tools are defined as before"
     for each in changes:

@@ -50,7 +50,10 @@ def from_registry(tap: OwnTap) -> dict[str, SourceRecord]:
 def newer(
     name: str, record: SourceRecord, tap: OwnTap, config: str, given: Mapping[str, list[str]]
 ) -> "VersionUpdate | None":
-    """Return what an update of `name` would do; None if it has the latest version.
+    """Return what an update of the server `name` would do; None if it has the latest version.
+
+    `record` says where it came from, and `given` has values for the inputs of its entry. `tap` is
+    the user's own tap, and `config` the configuration folder.
 
     Raises:
         RegistryError: the latest version cannot be downloaded or used here.

@@ -55,7 +55,10 @@ class Launchd:
         return plistlib.dumps({key: value for key, value in agent.items() if value != {}})
 
     def install(self, *, is_hardened: bool) -> list[str]:
-        """Write the property list and load it."""
+        """Write the property list and load it; return what was done, one line for each step.
+
+        launchd has no hardened form, so `is_hardened` changes nothing.
+        """
         del is_hardened
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -67,7 +70,10 @@ class Launchd:
         return [f"wrote {self.path}", f"{LABEL} is loaded"]
 
     def uninstall(self) -> list[str]:
-        """Unload the agent and remove its property list."""
+        """Unload the agent and remove its property list.
+
+        Return what was done, one line for each step.
+        """
         if not self.is_installed():
             return ["no agent of capd is installed"]
         run(["launchctl", "bootout", self.target])
@@ -75,7 +81,7 @@ class Launchd:
         return [f"removed {self.path}"]
 
     def is_installed(self) -> bool:
-        """Whether the property list is in place."""
+        """Whether the property list of the agent is in place."""
         return self.path.exists()
 
     def serves(self) -> bool:
@@ -91,7 +97,10 @@ class Launchd:
         run(["launchctl", "kickstart", self.target])
 
     def stop(self) -> bool:
-        """End the daemon with exit code 0, after which launchd does not restart it."""
+        """End the daemon with exit code 0, after which launchd does not restart it.
+
+        Return whether one was running.
+        """
         return bool(end(places(self._env, os.getuid()), for_good=True))
 
     def restart(self) -> None:
@@ -99,9 +108,10 @@ class Launchd:
         run(["launchctl", "kickstart", "-k", self.target])
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
-        """Return the command that shows the log file.
+        """Return the command that shows the last `lines` lines of the log file.
 
-        `is_bare` changes nothing: the lines of the file have no journal's prefix.
+        With `follow` it goes on with new lines. `is_bare` changes nothing: the lines of the file
+        have no journal's prefix.
         """
         del is_bare
         return log_command(self._log, follow=follow, lines=lines)

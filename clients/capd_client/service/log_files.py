@@ -27,7 +27,7 @@ def log_command(log: Path, *, follow: bool, lines: int) -> list[str]:
 
 
 def _count(log: Path, enough: int) -> int:
-    """Return the number of lines in a file, at most `enough`."""
+    """Return the number of lines in the file `log`, at most `enough`."""
     try:
         with log.open("rb") as file:
             return sum(1 for _ in zip(file, range(enough), strict=False))

@@ -28,10 +28,10 @@ class Plain:
         self._started: subprocess.Popen[bytes] | None = None
 
     def install(self, *, is_hardened: bool) -> list[str]:
-        """Refuse.
+        """Raise an error, because there is no service manager to install into.
 
         Raises:
-            ServiceError: always, because there is no service manager to install into.
+            ServiceError: always.
         """
         del is_hardened
         raise ServiceError(
@@ -40,7 +40,7 @@ class Plain:
         )
 
     def uninstall(self) -> list[str]:
-        """Return a line that says that nothing was installed."""
+        """Return the line that says that nothing was installed."""
         return ["no service manager of this user answers, so nothing is installed"]
 
     def is_installed(self) -> bool:
@@ -100,13 +100,14 @@ class Plain:
         return bool(pid)
 
     def serves(self) -> bool:
-        """Return True: nothing is installed that could have other paths."""
+        """Return True: nothing is installed that could be for other paths."""
         return True
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
-        """Return the command that shows the log file.
+        """Return the command that shows the last `lines` lines of the log file.
 
-        `is_bare` changes nothing: the lines of the file have no journal's prefix.
+        With `follow` it goes on with new lines. `is_bare` changes nothing: the lines of the file
+        have no journal's prefix.
         """
         del is_bare
         return log_command(self._log, follow=follow, lines=lines)

@@ -37,7 +37,7 @@ def end(where: Places, *, for_good: bool) -> int:
 
 
 def holder(state: str) -> int:
-    """Return the pid of the daemon that has locked the state folder; 0 if there is none."""
+    """Return the pid of the daemon that has locked the state folder `state`; 0 if there is none."""
     try:
         with Path(state, STATE_LOCK).open("rb") as file:
             try:
@@ -93,7 +93,7 @@ def ask_to_end(socket: str, *, for_good: bool) -> int:
 
 
 def await_end(pid: int) -> None:
-    """Wait until a process has ended; a zombie counts as ended.
+    """Wait until the process `pid` has ended; a zombie counts as ended.
 
     Raises:
         ServiceError: the process is still running.

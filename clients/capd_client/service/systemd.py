@@ -39,7 +39,7 @@ class Systemd:
 
     @staticmethod
     def answers() -> bool:
-        """Whether the user's service manager answers; in a container it often does not run."""
+        """Whether the user's systemd answers; in a container it often does not run."""
         command = ["systemctl", "--user", "show", "--property=Version"]
         try:
             done = subprocess.run(command, capture_output=True, check=False, timeout=ANSWER_TIMEOUT)
@@ -48,7 +48,11 @@ class Systemd:
         return done.returncode == 0
 
     def install(self, *, is_hardened: bool) -> list[str]:
-        """Write, enable and start the units; stop a daemon that runs without systemd first."""
+        """Write, enable and start the units; return what was done, one line for each step.
+
+        A daemon that runs without systemd is stopped first. `is_hardened` adds directives that
+        imply NoNewPrivileges.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         written = []
         for name, text in self.units().items():
@@ -70,7 +74,10 @@ class Systemd:
         return [*written, f"{SOCKET} listens on {places(self._env, os.getuid()).socket}"]
 
     def uninstall(self) -> list[str]:
-        """Stop and disable both units, and remove what `install` wrote."""
+        """Stop and disable both units, and remove what `install` wrote.
+
+        Return what was done, one line for each step.
+        """
         if not self.is_installed():
             return ["no unit of capd is installed"]
         self._ctl("disable", "--now", SOCKET, SERVICE)
@@ -101,7 +108,10 @@ class Systemd:
         return [each for each in own if each.startswith("Environment=")] == self._variables()
 
     def stop(self) -> bool:
-        """Stop both units; the socket alone would start the daemon with the next connection."""
+        """Stop both units; return whether a daemon was running.
+
+        The socket alone would start the daemon with the next connection.
+        """
         # Checked first: if no daemon runs, a request to systemd's socket would start one.
         has_run = _is_active()
         if has_run:
@@ -116,7 +126,10 @@ class Systemd:
         self._ctl("restart", SERVICE)
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
-        """Return the `journalctl` command for the service."""
+        """Return the `journalctl` command that prints the last `lines` lines of the service's log.
+
+        With `follow` it goes on with new lines. With `is_bare` lines have no prefix of the journal.
+        """
         more = ["--follow"] if follow else ["--no-pager"]
         more += ["--output", "cat"] if is_bare else []
         return ["journalctl", "--user", "--unit", SERVICE, "--lines", str(lines), *more]
@@ -156,7 +169,7 @@ def _is_active() -> bool:
 
 
 def _template(name: str) -> str:
-    """Return the text of a unit, from the installed package or from a checkout."""
+    """Return the text of the unit `name`, from the installed package or from a checkout."""
     package = Path(capd_client.__file__).parent
     shipped = package / "units"
     folder = shipped if shipped.is_dir() else package.parents[1] / "systemd"

@@ -102,7 +102,7 @@ class _Answers:
 
 
 class Handshakes(_Answers):
-    """The last answers to `initialize` and `server/discover`.
+    """The saved answers to the last `initialize` and `server/discover`.
 
     An answer is used only for a request with the same MCP version. Apart from that, the answers are
     the same for every session, and contain no secret.
@@ -112,7 +112,10 @@ class Handshakes(_Answers):
         super().__init__(folder, _FILE_NAME, _MOST_BYTES, _MOST_ANSWERS)
 
     def find(self, line: "bytes | bytearray") -> "dict[str, object]":
-        """Return the member `result` or `error` to answer `line` with; empty if none is saved."""
+        """Return the saved `result` or `error` for the request `line`, as a dict with that member.
+
+        It is empty if none is saved.
+        """
         return self._find(_question(line))
 
     def note(self, line: "bytes | bytearray", answer: "bytes | bytearray | TruncatedLine") -> None:
@@ -132,9 +135,10 @@ class ToolLists(_Answers):
         super().__init__(folder, _LISTS_FILE_NAME, _MOST_LIST_BYTES, _MOST_LISTS)
 
     def find(self, client: str, folder: str) -> "dict[str, object]":
-        """Return the member `result` of the client's list in this folder, or else of its last list.
+        """Return the saved `result` with tools, as a dict with that member.
 
-        Empty if none is saved.
+        It is the list of `client` in this folder, or else of its last session. Empty if none is
+        saved.
         """
         return self._find(f"{client} {folder}") or self._find(client)
 
@@ -151,7 +155,7 @@ class ToolLists(_Answers):
 
 
 def _question(line: "bytes | bytearray") -> str:
-    """Return the key of a handshake's answer: its method and its MCP version."""
+    """Return the key under which a handshake's answer is saved: its method and its MCP version."""
     method = text_of(parse(line) or {}, "method")
     params = params_of(line)
     if method == DISCOVER:

@@ -66,7 +66,7 @@ def object_of(frame: "dict[str, object]", name: str) -> "dict[str, object]":
 
 
 def params_of(line: "bytes | bytearray") -> "dict[str, object]":
-    """Return the `params` of the message in `line`."""
+    """Return the `params` of the message in `line`; empty if there are none."""
     return object_of(parse(line) or {}, "params")
 
 
@@ -133,7 +133,7 @@ class LineReader:
 
 
 class Shape:
-    """The kind, the id and the method of a JSON-RPC line."""
+    """What the shim reads of a JSON-RPC line: its kind, its id and its method."""
 
     __slots__ = ("key", "kind", "method")
 
@@ -171,9 +171,10 @@ _ANSWER = b'{"jsonrpc":"2.0","id":'
 
 
 def shape_from_daemon(line: "bytes | bytearray | TruncatedLine") -> Shape:
-    """Return the shape of a line of the daemon.
+    """Return the shape of a line from the daemon: its kind, id and method.
 
-    Most of its answers need no parsing: they begin with `{"jsonrpc":"2.0","id":` and a number.
+    Most of the daemon's answers need no parsing: they begin with `{"jsonrpc":"2.0","id":` and a
+    number.
     """
     if not isinstance(line, TruncatedLine) and line.startswith(_ANSWER):
         end = line.find(b",", len(_ANSWER), len(_ANSWER) + _LONGEST_NUMBER)
@@ -219,9 +220,9 @@ def id_of(value: object) -> "int | str | None":
 
 
 def _members_from_head(text: str) -> "dict[str, object]":
-    """Return the members of an object up to the first whose value is an object or a list.
+    """Return the members of an object from its beginning to the first that is an object or a list.
 
-    That value is None. Return nothing if a value that is needed cannot be read.
+    That member's value is None. Return nothing if a value that is needed cannot be read.
     """
     members: dict[str, object] = {}
     at = _after_space(text, 0)
@@ -247,7 +248,7 @@ def _members_from_head(text: str) -> "dict[str, object]":
 
 
 def _members_from_tail(text: str) -> "dict[str, object]":
-    """Return the members of an object after its last object or list.
+    """Return the members of an object that follow its last object or list.
 
     Reading backwards is unambiguous: backslashes occur only in strings, so each quote without a
     backslash before it opens or closes a string.
@@ -289,7 +290,10 @@ def _before_space(text: str, at: int) -> int:
 
 
 def _backslashes(text: str, quote: int) -> int:
-    """Return how many backslashes are directly before `quote`; an odd number escapes it."""
+    """Return how many backslashes are directly before the position `quote` in `text`.
+
+    An odd number means that the quote is escaped.
+    """
     at = quote
     while at > 0 and text[at - 1] == "\\":
         at -= 1
@@ -297,7 +301,7 @@ def _backslashes(text: str, quote: int) -> int:
 
 
 def _string_end(text: str, start: int) -> int:
-    """Return the index after the string that begins at `start`; `start` if there is none."""
+    """Return the index after the JSON string that begins at `start`; `start` if there is none."""
     if text[start : start + 1] != '"':
         return start
     quote = text.find('"', start + 1)
@@ -307,7 +311,7 @@ def _string_end(text: str, start: int) -> int:
 
 
 def _string_start(text: str, end: int) -> int:
-    """Return the index at which the string ending before `end` begins; `end` if there is none."""
+    """Return the index at which the JSON string before `end` begins; `end` if there is none."""
     if text[end - 1 : end] != '"':
         return end
     quote = text.rfind('"', 0, end - 1)
@@ -337,7 +341,7 @@ def _scalar_start(text: str, end: int) -> int:
 
 
 def _scalar(text: str) -> object:
-    """Return the string, number or literal in `text`; None if it is something else."""
+    """Return the value in `text`: a string, a number or a literal; None if it is something else."""
     try:
         value, end = _scan(text, 0)
     except _NOT_JSON:

@@ -153,7 +153,7 @@ class _HostRequest(Request):
 def _in_requested_form(
     result: "dict[str, object]", line: "bytes | bytearray"
 ) -> "dict[str, object]":
-    """Return `result` with the members that the MCP generation of the request `line` needs."""
+    """Return `result` with the members that the generation of MCP of the request `line` needs."""
     if META + "protocolVersion" not in object_of(params_of(line), "_meta"):
         return result
     caching = {} if "content" in result else {"ttlMs": 0, "cacheScope": "private"}
@@ -182,7 +182,7 @@ def _is_hook_call(line: "bytes | bytearray") -> bool:
 
 
 class _Outgoing:
-    """A line of the host that waits for the daemon."""
+    """A line of the host that is still to be written to the daemon."""
 
     __slots__ = ("is_reply", "line", "request")
 
@@ -315,7 +315,7 @@ class Shim:
         return self._poll.poll(timeout)
 
     def _watch(self, fd: int, mask: int, *, is_kept: bool = True) -> None:
-        """Poll `fd` for the events in `mask`.
+        """Poll the descriptor `fd` for the events in `mask`.
 
         With an empty mask and without `is_kept`, stop polling it.
         """
@@ -439,7 +439,10 @@ class Shim:
         self._attempt_at = time.monotonic() + delay * (0.5 + posix.urandom(1)[0] / 510)
 
     def _on_connection_lost(self, why: str) -> None:
-        """Close the connection, and decide what becomes of the requests in flight."""
+        """Close the connection, and decide what becomes of the requests in flight.
+
+        `why` is the reason for the loss.
+        """
         if self._phase == _UP:
             self._lost_at = time.monotonic()
             self._attempts = 0
@@ -501,7 +504,7 @@ class Shim:
         self._outbox_bytes = sum(len(each.line) for each in self._outbox)
 
     def _is_waiting(self, request: _HostRequest) -> bool:
-        """Tell whether `request` waits for the next daemon, for as long as that takes."""
+        """Tell whether `request` waits for the next daemon, however long that takes."""
         return request.method == _LISTEN and request.line is not None and not self._refused_with
 
     def _set_due(self, request: _HostRequest) -> None:
@@ -535,7 +538,7 @@ class Shim:
         return self._host_name(line) in RELISTING_CLIENTS
 
     def _host_name(self, line: "bytes | bytearray") -> str:
-        """Return the client's name in the handshake, or else in the request `line`."""
+        """Return the client's name from the handshake, or else from the request `line`."""
         params = object_of(self._initialize or {}, "params")
         client = object_of(params, "clientInfo")
         if not self._initialize:
@@ -586,9 +589,9 @@ class Shim:
         self._send_to_host({"jsonrpc": "2.0", "method": _ACKNOWLEDGED, "params": params})
 
     def _answer_hook(self, request: _HostRequest, line: "bytes | bytearray") -> None:
-        """Answer a hook with an empty text, so that the prompt is not delayed further.
+        """Answer the prompt hook's `request` with an empty text, so that the prompt is not delayed.
 
-        If the hook's line still waits in the outbox, the daemon gets it later all the same.
+        If its `line` still waits to be written, the daemon gets it later all the same.
         """
         for each in self._outbox:
             if each.request is request:
@@ -597,7 +600,10 @@ class Shim:
         self._answer_with(request, {"result": _in_requested_form({"content": [text]}, line)})
 
     def _answer_with(self, request: _HostRequest, outcome: "dict[str, object]") -> None:
-        """Answer `request` from the shim. A later answer of the daemon will be dropped."""
+        """Answer `request` with `outcome`, a saved result or error.
+
+        A later answer of the daemon will be dropped.
+        """
         self._forget(request)
         self._note_answered(request)
         self._send_to_host({"jsonrpc": "2.0", "id": request.key, **outcome})
@@ -619,7 +625,10 @@ class Shim:
             )
 
     def _answer_as_stand_in(self, request: _HostRequest, line: "bytes | bytearray") -> None:
-        """Answer as an MCP server with one tool, whose description says why there are no others."""
+        """Answer `request` as an MCP server with one tool would.
+
+        The tool's description says why there are no others. `line` is the request's line.
+        """
         params = params_of(line)
         result: dict[str, object] = {}
         if request.method == "initialize":
@@ -650,7 +659,7 @@ class Shim:
         self._send_to_host({"jsonrpc": "2.0", "id": request.key, "result": result})
 
     def _report(self) -> str:
-        """Return why there are no tools, and what to do, for a person or a model."""
+        """Return a text for a person or a model: why there are no tools, and what to do."""
         words = [] if self._starter is None else self._starter.stderr_tail
         last_words = ["Its last words:", *(f"  {line}" for line in words)] if words else []
         return "\n".join(
@@ -747,7 +756,7 @@ class Shim:
         return f"capd-shim-{posix.getpid()}-{self._own_requests}"
 
     def _replay(self) -> None:
-        """Send the host's `initialize` to a daemon that has not got it."""
+        """Send the host's `initialize` to a daemon that did not get it itself."""
         self._replay_key = self._own_key()
         self._link_out.append(encode({**(self._initialize or {}), "id": self._replay_key}))
         self._phase = _REPLAYING
@@ -764,7 +773,7 @@ class Shim:
         self._go_up()
 
     def _send_list_changed(self) -> None:
-        """Send `list_changed` for each kind that the host has listed, in the form that it uses."""
+        """Send the host `list_changed` for each kind of list that it has requested."""
         self._is_list_due = False
         for kind in sorted(self._listed):
             change: dict[str, object] = {
@@ -879,7 +888,7 @@ class Shim:
     def _on_outcome(
         self, key: "int | str", shape: Shape, line: "bytes | bytearray | TruncatedLine"
     ) -> bool:
-        """Note the outcome of request `key`; return whether to pass `line` on to the host."""
+        """Note the outcome of request `key`, which is in `line`; return whether to pass it on."""
         request = self._pending.get(key)
         if request is None:
             # The outcome is the daemon's second answer if the shim has answered the request itself.
@@ -920,7 +929,7 @@ class Shim:
             self._write_failed(sock, error)
 
     def _next_output(self) -> bool:
-        """Fill `_writing`, if it is empty, and return whether it has bytes to send."""
+        """Fill the buffer for the daemon if it is empty; return whether it has bytes to send."""
         if self._writing:
             return True
         if self._link_out:
@@ -1142,7 +1151,7 @@ def _bytes_to_read(reader: LineReader) -> int:
 
 
 def _first_bytes(lines: "deque[memoryview]", most: int) -> "list[memoryview]":
-    """Return the first of `lines` that together have at least `most` bytes."""
+    """Return the first `most` bytes of `lines`, in parts; all of them if there are fewer."""
     found: list[memoryview] = []
     for line in lines:
         found.append(line[:most])
@@ -1177,7 +1186,10 @@ def _wake_on_signals() -> int:
 
 
 def _peer_uid(sock: _socket.socket) -> int:
-    """Return the user id of the daemon; this user's on platforms where it is not available."""
+    """Return the user id of the daemon at the other end of `sock`.
+
+    On platforms where it is not available, return this user's.
+    """
     if sys.platform != "linux":
         return posix.getuid()
     credentials = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
@@ -1192,9 +1204,10 @@ def _working_directory() -> str:
 
 
 def _process_name(pid: int) -> str:
-    """Return the client's name for a process: by its command line, else its process name.
+    """Return the name of the client whose process has this pid.
 
-    The process name of a client on Node is only `node` or `MainThread`.
+    The command line of the process says it. Otherwise it is the process's name, which for a client
+    on Node is only `node` or `MainThread`.
     """
     command = _read_of_process(pid, "cmdline").split("\0")
     return client_of(command) or _read_of_process(pid, "comm").strip() or "unknown"

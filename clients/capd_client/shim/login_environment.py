@@ -121,10 +121,10 @@ def daemon_environment(
 
 
 def nobodys_project(path: bytes, folders: "tuple[bytes, ...]", home: bytes) -> bytes:
-    """Return PATH without relative folders, npm's folders, and those inside `folders`.
+    """Return the PATH `path` without relative folders, npm's folders, and those inside `folders`.
 
-    `folders` are the paths of the client's working folder. If the working folder is the home folder
-    or above it, it does not count as a project.
+    `folders` are the paths of the client's working folder. If the working folder is `home` or above
+    it, it does not count as a project.
     """
     projects = [
         folder.rstrip(b"/") + b"/"
@@ -154,7 +154,11 @@ def is_of_network(name: bytes) -> bool:
 def clean_environment(
     own: "Mapping[bytes, bytes]", folders: "tuple[bytes, ...]"
 ) -> "dict[bytes, bytes]":
-    """Return the daemon's environment; read the login environment from systemd or a file."""
+    """Return the environment for a daemon that this client starts.
+
+    `own` is the client's environment, and `folders` are the paths of its working folder. The login
+    environment is read from systemd or a file.
+    """
     login = _of_systemd(own)
     is_whole = bool(login)
     login = login or _of_file(b"/etc/environment")
@@ -162,7 +166,7 @@ def clean_environment(
 
 
 def working_folders(own: "Mapping[bytes, bytes]") -> "tuple[bytes, ...]":
-    """Return the paths of the working folder: without symlinks, and as PWD has it."""
+    """Return the paths of the working folder: the one without symlinks, and the one in PWD."""
     try:
         real = posix.getcwdb()
     except OSError:

@@ -37,7 +37,7 @@ _TEMPORARY_REFUSALS = ("overloaded", "stopping", "session_in_use")
 
 
 class Request:
-    """A request without an answer, with the facts that decide what follows a lost connection."""
+    """A request without an answer, and the facts that decide what follows a lost connection."""
 
     __slots__ = ("is_dispatched", "is_durable", "is_sent", "key", "line", "sends")
 
@@ -96,7 +96,10 @@ def is_same_session(known_pid: int, pid: object, welcome: "Mapping[str, object]"
 
 
 def hello(client: "dict[str, object]", **members: str) -> "dict[str, object]":
-    """Return the hello frame. Members that are empty, or no valid text, are left out."""
+    """Return the hello frame of `client` with these members.
+
+    Members that are empty, or no valid text, are left out.
+    """
     frame: dict[str, object] = {
         "capd": "hello",
         "protocol": PROTOCOL,
@@ -116,7 +119,10 @@ def requested_values(env: "Mapping[str, str]", keys: object) -> "dict[str, str]"
 
 
 def is_encodable(text: str) -> bool:
-    """Tell whether UTF-8 can encode `text`. A lone surrogate, for an invalid byte, it cannot."""
+    """Tell whether `text` can be encoded in UTF-8.
+
+    That fails for a lone surrogate, by which Python represents an invalid byte.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -53,7 +53,7 @@ def socket_path(
 
 
 def join(folder: str, rest: str) -> str:
-    """Return the path of `rest` in `folder`, as `os.path.join` does."""
+    """Return the path `rest` in the folder `folder`, as `os.path.join` does."""
     return folder + rest if folder.endswith("/") else f"{folder}/{rest}"
 
 
@@ -163,7 +163,7 @@ class Starter:
         return _OWN_POLL if is_started else 0.0
 
     def step(self) -> str:
-        """Continue the start; return why it has failed, or an empty text if it has not.
+        """Continue the start of the daemon; return why it has failed, or an empty text.
 
         The shim calls it each time that no daemon answers at the socket.
         """
@@ -185,7 +185,7 @@ class Starter:
         return why
 
     def release(self) -> None:
-        """Release the lock, so that other shims may start the daemon."""
+        """Release the start lock, so that other shims may start the daemon."""
         self._deadline = 0.0
         self._is_checked = False
         self._failure = ""
@@ -195,7 +195,7 @@ class Starter:
             self._has_lock = False
 
     def on_answer(self) -> None:
-        """Stop watching the daemon, because it answers."""
+        """Stop watching the daemon that was started, because it answers."""
         self._leave()
 
     def _leave(self) -> None:
@@ -264,7 +264,7 @@ class Starter:
         return True
 
     def _record_failure(self, why: str) -> None:
-        """Write the failure into the lock file, so that waiting shims do not repeat it."""
+        """Write why the start failed into the lock file, so that waiting shims do not repeat it."""
         if self._has_lock:
             word = {"at": time.monotonic(), "why": why, "last_words": self.stderr_tail}
             posix.ftruncate(self._lock, 0)
@@ -311,7 +311,7 @@ class Starter:
         self._parent = ours
 
     def _serve_as_parent(self, shim: _socket.socket) -> None:
-        """Start the daemon in this process, the daemon's parent.
+        """Start the daemon in this process, which becomes the daemon's parent.
 
         If the daemon ends before the socket `shim` is closed, report that over the socket.
         """
@@ -419,7 +419,7 @@ def printable(text: str) -> str:
 
 
 def write_stderr(text: str) -> None:
-    """Write a line for a person to standard error. The line is lost if the host has closed it."""
+    """Write a line for a person to standard error; it is lost if the host has closed that."""
     try:
         posix.write(2, text.encode("utf-8", "replace") + b"\n")
     except OSError:

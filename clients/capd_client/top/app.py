@@ -53,7 +53,10 @@ _SOONEST = 0.2
 
 
 class TopApp(App[int]):
-    """Shows the status of the daemon at `socket`, polled after each event and `every` seconds."""
+    """The screen that shows the status of the daemon at `socket`.
+
+    The status is polled after each event, and every `every` seconds.
+    """
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -230,7 +233,7 @@ class TopApp(App[int]):
             self._shown_call = int(self._waiting[0]["number"])
 
     def action_answer(self, answer: str) -> None:
-        """Answer the call that is shown, if one is."""
+        """Answer the call whose details are shown, if there is one."""
         number = self._shown_call
         if number is not None:
             self.run_worker(lambda: self._answer(number, answer), thread=True, name="approve")

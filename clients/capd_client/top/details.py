@@ -17,7 +17,7 @@ Document = Mapping[str, Any]
 
 
 def session_details(session: Document, scripts: Sequence[Document] = ()) -> list[str]:
-    """Return lines about a session of the status.
+    """Return lines about `session`, an entry of the daemon's status.
 
     `scripts` are its entries in the daemon's answer to `why`, newest first.
     """
@@ -39,7 +39,7 @@ def session_details(session: Document, scripts: Sequence[Document] = ()) -> list
 
 
 def server_details(server: Document) -> list[str]:
-    """Return lines about a server of the status."""
+    """Return lines about `server`, an entry of the daemon's status."""
     lines = [
         (
             f"{server.get('name', '?')}: {server.get('state', '?')}, "
@@ -59,7 +59,7 @@ def server_details(server: Document) -> list[str]:
 
 
 def decision_details(decision: Document, why: Document | None) -> list[str]:
-    """Return lines about a decision of the status.
+    """Return lines about `decision`, an entry of the daemon's status.
 
     `why` is the same decision in the daemon's answer to `why`, which says more; None if it is not
     there.
@@ -145,7 +145,10 @@ _WORDS = {
 
 
 def event_words(topic: str, event: Document) -> str:
-    """Return words for an event, and its topic: the words of `_WORDS`, or else its fields."""
+    """Return words for an event and for its topic.
+
+    The words are those of `_WORDS`; for other topics, they are the event's fields.
+    """
     try:
         words = _WORDS[topic].format(**event)
     except (KeyError, IndexError, ValueError):

@@ -52,7 +52,7 @@ class TokenServer(Server):
         return app
 
     async def on_startup(self, app: web.Application) -> None:
-        """Print nothing: the address has been printed already."""
+        """Print nothing: `capd top` has printed the address already."""
         del app
 
     def _guard(self) -> Middleware:
