@@ -172,7 +172,7 @@ def _taken_by_tomlkit(text: str, path: Path) -> str:
 
 
 def _like(text: str, after: str) -> str:
-    """Return `after` with `\r\n` as its line ends if every line of `text` ends so."""
+    r"""Return `after` with `\r\n` as its line ends if every line of `text` ends so."""
     if "\r\n" not in text or re.search(r"(?<!\r)\n", text):
         return after
     return re.sub(r"(?<!\r)\n", "\r\n", after)
