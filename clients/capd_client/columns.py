@@ -55,10 +55,10 @@ def table_lines(
     columns: int | None,
     is_coloured: bool = False,
 ) -> list[str]:
-    """Return the table's lines, at most `columns` wide if possible; None means any width.
+    """Return the lines of a table, at most `columns` wide if possible; None means any width.
 
     A column without any text is left out. Without titles there is no head; without rows the only
-    line is `none`.
+    line is `none`. With `is_coloured`, cells of states have a colour.
     """
     cells = [[printable("" if cell is None else cell).strip() for cell in row] for row in rows]
     if not cells:
@@ -78,7 +78,7 @@ def table_lines(
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table to standard output, fitted to the terminal."""
+    """Print a table with these titles and rows to standard output, fitted to the terminal."""
     import click  # noqa: PLC0415 - the caller has it; the layout above does without
 
     lines = table_lines(titles, rows, columns=limited_width(), is_coloured=has_colour())

@@ -117,7 +117,7 @@ class Control:
         self._buffer.clear()
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Send a request for `method`, wait for the answer, and return its result."""
+        """Send a request for `method` with `params`; wait for the answer, and return its result."""
         self.connect()
         default = _TIMEOUTS.get(method, _TIMEOUT)
         timeout = default if self._timeout is None else self._timeout

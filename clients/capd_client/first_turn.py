@@ -204,9 +204,9 @@ def _daemon(
 
 
 def _is_ready(control: Control, where: Places) -> bool | None:
-    """Tell whether a daemon answers, or no daemon uses the state folder; None if it is unclear yet.
+    """Return True if the daemon of `where` answers, or if no daemon uses its state folder.
 
-    It is unclear while a daemon starts or ends.
+    Return None while a daemon starts or ends.
     """
     try:
         control.connect()

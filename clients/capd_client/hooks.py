@@ -125,7 +125,7 @@ runs its prompt hooks for these as well (finding 15)."""
 
 
 def _read(client: str, event: Event, env: Mapping[str, str]) -> Prompt:
-    """Return the message in a hook's JSON, by the layout of `client`.
+    """Return the message in `event`, a hook's JSON, by the layout of `client`.
 
     It makes no difference which client runs the hook.
     """
@@ -146,11 +146,11 @@ def _read(client: str, event: Event, env: Mapping[str, str]) -> Prompt:
 
 
 def _read_claude(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Return the message of the hook in Claude Code's settings, which other clients run as well.
+    """Return the user's message in `event`, the JSON for the hook in Claude Code's settings.
 
-    Claude Code has a second hook, on the session's own connection, which sends the prompt. Both
-    hooks have the session's id in their environment. Other clients that run this hook do not set it
-    (finding 12).
+    Other clients run this hook as well (finding 12). Claude Code has a second hook, on the
+    session's own connection, which sends the prompt. Both hooks have the session's id in their
+    environment `env`. Other clients do not set it.
     """
     if "cursor_version" in event or "conversation_id" in event:
         return _read("cursor", event, env)
@@ -166,7 +166,7 @@ def _read_claude(event: Event, env: Mapping[str, str]) -> Prompt:
 
 
 def _read_code(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Return the message of VS Code's hook.
+    """Return the user's message in `event`, the JSON for VS Code's hook.
 
     Copilot CLI runs this hook too, because it is in Copilot CLI's folder.
     """
@@ -174,7 +174,10 @@ def _read_code(event: Event, env: Mapping[str, str]) -> Prompt:
 
 
 def _read_copilot(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Return the message of the hook in Copilot CLI's folder, which VS Code runs as well."""
+    """Return the user's message in `event`, the JSON for the hook in Copilot CLI's folder.
+
+    VS Code runs this hook as well.
+    """
     is_code = "sessionId" in event and ("hookEventName" in event or "transcript_path" in event)
     return _read_code(event, env) if is_code else _read("copilot", event, env)
 
@@ -185,7 +188,10 @@ def _is_copilot(event: Event, env: Mapping[str, str]) -> bool:
 
 
 def _read_gemini(event: Event, env: Mapping[str, str]) -> Prompt:
-    """Return the message of Gemini's hook, whose prompt begins with SessionStart hooks' output."""
+    """Return the user's message in `event`, the JSON for Gemini's hook.
+
+    Its prompt begins with the output of SessionStart hooks, which is removed.
+    """
     opening, closing = "<hook_context>", "</hook_context>"
     prompt = _read("gemini", event, env)
     text = prompt.text
@@ -212,7 +218,7 @@ def _write_claude(context: str, notice: str, event: str = "UserPromptSubmit") ->
 
 
 def _write_copilot(context: str, notice: str) -> str:
-    """Return `context` as a top-level member of JSON, the only place where Copilot CLI looks."""
+    """Return JSON with `context` as a member at the top, the only place where Copilot CLI looks."""
     del notice
     return json.dumps({"additionalContext": context}) if context else ""
 
@@ -244,7 +250,8 @@ CLIENTS = {
 def sample_event(client: str, event: str, text: str, session: str, project: str) -> dict[str, Any]:
     """Return the JSON that a client would pass to its hook with the message `text`.
 
-    It is for tests of an installed hook. If `event` is empty, the client's first event is used.
+    It is for tests of an installed hook. `session` is the client's id of the conversation, and
+    `project` its folder. If `event` is empty, the client's first event is used.
     """
     layout = _LAYOUTS[client]
     event = event or layout.events[0]
@@ -273,7 +280,7 @@ def _first_text(event: Event, paths: tuple[Path, ...]) -> str:
 
 
 def _text_at(value: object, path: Path) -> str:
-    """Return the text at `path` in JSON of any shape; empty if there is none."""
+    """Return the text at `path` in `value`, JSON of any shape; empty if there is none."""
     if not path:
         return ""
     for step in path:

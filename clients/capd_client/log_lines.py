@@ -41,7 +41,7 @@ def check_log(command: Sequence[str]) -> None:
 
 
 def existing_lines(manager: Manager, count: int = ALL) -> Iterator[str]:
-    """Yield the last `count` lines that the log has already, oldest first.
+    """Yield the last `count` lines that the log of `manager`'s daemon has, oldest first.
 
     Raises:
         ServiceError: the log cannot be read.

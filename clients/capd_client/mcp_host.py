@@ -68,7 +68,10 @@ class McpHost:
     def ask(
         self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 60.0
     ) -> dict[str, Any]:
-        """Send a request and return its result. Notifications that arrive meanwhile are kept."""
+        """Send the server a request for `method`, and return its result.
+
+        Notifications that arrive meanwhile are kept. The server has `timeout` seconds to answer.
+        """
         self._last_id += 1
         request = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params or {}}
         self._write(request)
@@ -92,7 +95,10 @@ class McpHost:
         return self.ask("tools/call", {"name": name, "arguments": dict(arguments)}, timeout)
 
     def wait_for(self, method: str, timeout: float = 30.0) -> dict[str, Any]:
-        """Return the first notification of `method`: one that was kept, or the next to arrive."""
+        """Return the first notification of `method`: one that was kept, or the next to arrive.
+
+        Wait for at most `timeout` seconds.
+        """
         while True:
             for at, message in enumerate(self._notifications):
                 if message.get("method") == method:

@@ -63,7 +63,7 @@ def active_line(session: Document) -> str:
 
 
 def active_lines(status: Document, session: str = "") -> list[str]:
-    """Return the `active_line` of `session`, or of all sessions if that is empty.
+    """Return the `active_line` of `session` in the daemon's status, or of all sessions if empty.
 
     If there are several, each line begins with its session's key.
     """
@@ -78,8 +78,9 @@ def active_lines(status: Document, session: str = "") -> list[str]:
 def client_line(status: Document, client_session: str, project: str) -> str:
     """Return what is active in a client's conversation, as one line for the client to show.
 
-    Its session is found by the client's own id of the conversation; otherwise by the project, if
-    that has only one session. Empty if no session is found.
+    `status` is the daemon's status. The session is found by the client's own id of the
+    conversation; otherwise by the project, if that has only one session. Empty if no session is
+    found.
     """
     sessions = [each for each in status.get("sessions") or [] if not each.get("parent")]
     found = [each for each in sessions if client_session in (each.get("client_sessions") or [])]

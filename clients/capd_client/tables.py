@@ -131,7 +131,7 @@ def _linked(session: Mapping[str, Any]) -> str:
 
 
 def print_capabilities(result: Mapping[str, Any]) -> None:
-    """Print the daemon's answer to `caps`: each capability, and why it is not routable."""
+    """Print the daemon's answer to `caps`: each capability, and why no message can activate it."""
     columns = (
         *("capability", "provider", "routable", "servers", "missing", "active in"),
         *("uses", "worked", "mean", "tokens"),
@@ -269,7 +269,7 @@ def print_result(result: Mapping[str, Any]) -> None:
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table with the titles `columns`."""
+    """Print a table with the titles `columns` and these rows."""
     print_table(columns, rows)
 
 

@@ -69,7 +69,10 @@ class TapList:
         return False
 
     def add(self, folder: Path, name: str | None = None) -> dict[str, str]:
-        """Append the tap in `folder` and return its entry."""
+        """Append the tap in `folder` to the list, and return its entry.
+
+        Its name is `name`, or else that of the folder.
+        """
         folder = Path(os.path.abspath(folder.expanduser()))  # noqa: PTH100 - keeps symlinks
         if not is_tap(folder):
             raise TapError(

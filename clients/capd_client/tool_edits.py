@@ -52,11 +52,16 @@ class ToolEdits:
         self._overlays = Path(config, "overlays")
 
     def file(self, tap: str, capability: str) -> Path:
-        """Return the file with the edits of a capability's tools, whether it exists or not."""
+        """Return the file with the user's edits of a capability's tools, whether it exists or not.
+
+        The capability is that of the tap `tap`.
+        """
         return self._overlays / f"edits-{tap}" / "capabilities" / f"{capability}.toml"
 
     def change(self, tap: str, capability: str, tool: str, changes: Changes) -> Path:
-        """Make `changes` in the edit of `tool` (`server:tool`), and return its file.
+        """Make `changes` in the user's edit of `tool` (`server:tool`), and return its file.
+
+        The tool belongs to the capability `capability` of `tap`.
 
         Raises:
             EditError: the file cannot be edited; it is unchanged.
@@ -79,7 +84,9 @@ class ToolEdits:
         return path
 
     def reset(self, tap: str, capability: str, tool: str) -> bool:
-        """Remove the edit of `tool` (`server:tool`); return whether there was one.
+        """Remove the user's edit of `tool` (`server:tool`); return whether there was one.
+
+        The tool belongs to the capability `capability` of `tap`.
 
         Raises:
             EditError: the file cannot be edited; it is unchanged.

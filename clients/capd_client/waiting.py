@@ -107,7 +107,7 @@ def line_of(what: str, elapsed: float) -> str:
 
 
 def bar(done: int, total: int) -> str:
-    """Return a progress bar: `[#####...............] 1/4`."""
+    """Return a progress bar for `done` of `total`: `[#####...............] 1/4`."""
     filled = _BAR * done // total if total else 0
     return f"[{'#' * filled}{'.' * (_BAR - filled)}] {done}/{total or '?'}"
 

@@ -86,7 +86,10 @@ def main(
     cache: Path | None = None,
     memories: Path | None = None,
 ) -> int:
-    """Print all findings; return 1 if one of them is an error."""
+    """Check what `arguments` name, print all findings, and return 1 if one of them is an error.
+
+    `config`, `cache` and `memories` are the user's folders for these.
+    """
     paths = [Path(argument) for argument in arguments if argument != "--json"]
     if len(paths) > 1 or any(str(path).startswith("-") for path in paths):
         sys.stderr.write(USAGE + "\n")
@@ -228,7 +231,7 @@ def _of_vectors(tap: Tap) -> list[Finding]:
 
 
 def _other_providers(place: TapPlace, files: CapabilityFiles) -> list[CapabilityRead]:
-    """Return a capability as each of its providers that is not selected defines it."""
+    """Return the capability in `files` as each provider other than the default defines it."""
     return [read_capability(place.name, files, name) for name in provider_names(files)]
 
 

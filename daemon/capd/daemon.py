@@ -78,7 +78,7 @@ log = structlog.get_logger()
 async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = ()) -> None:
     """Serve until a signal or a client asks the daemon to stop.
 
-    `problems` are shown in the status.
+    `environment` is the environment of this process. `problems` are shown in the status.
     """
     platform.share_one_heap()
     platform.keep_large_blocks_apart(_LARGE_BLOCK_BYTES)

@@ -102,7 +102,7 @@ def singular(name: str) -> str:
 
 
 def near_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """Return known names that `name` may mean, nearest first."""
+    """Return at most `limit` of the `known` names that `name` may mean, nearest first."""
     import difflib  # noqa: PLC0415 - for mistakes alone
 
     by_folded = {candidate.casefold(): candidate for candidate in known}

@@ -29,7 +29,7 @@ class Places(NamedTuple):
 def socket_path(
     env: Mapping[str, str], uid: int, is_dir: Callable[[str], bool] = os.path.isdir
 ) -> str:
-    """Return the path of the socket for `env` and `uid`."""
+    """Return the path of the daemon's socket for the environment `env` and the user id `uid`."""
     if env.get("CAPD_SOCKET"):
         return os.path.abspath(env["CAPD_SOCKET"])
     if env.get("CAPD_HOME"):

@@ -22,7 +22,10 @@ FILE = FILE_NAME
 
 
 def refusal_of_mode(mode: int, uid: int, own_uid: int) -> str:
-    """Return why a secrets file with this mode and owner is refused; empty if it is accepted."""
+    """Return why a secrets file is refused; empty if it is accepted.
+
+    `mode` and `uid` are those of the file, and `own_uid` is the user id of this process.
+    """
     if uid != own_uid:
         return f"it belongs to user {uid}, not to you"
     if mode & 0o077:

@@ -123,7 +123,11 @@ class Dialogue:
         return self._shared.setdefault(folder, key) if self._is_sharing else key
 
     def _opened(self, message: Json, params: Json) -> bytes:
-        """Return the line of a request that opens a session, with capd added to its MCP servers."""
+        """Return the line of a request that opens a session, with capd added to its MCP servers.
+
+        `message` is the request, and `params` are its params. The line is empty if capd cannot be
+        added.
+        """
         servers = params.get("mcpServers", [])
         if not isinstance(servers, list):
             return b""

@@ -106,7 +106,7 @@ class Link:
         self._output = bytearray()
 
     def ask(self, method: str, params: Json) -> int:
-        """Queue a request; return the key that its outcome will have.
+        """Queue a request for `method`; return the key that its outcome will have.
 
         Raises:
             NotSentError: the params are not JSON, or too large.

@@ -134,7 +134,10 @@ class ContainerBridge(FarBridge):
 
 
 def exec_words(engine: str, container: str, user: str = "") -> list[str]:
-    """Return the words that, before a command, run it in a container as `user`."""
+    """Return the words that, before a command, run it in a container as `user`.
+
+    `engine` is the path of podman or docker. An empty user is the container's own.
+    """
     kind = os.path.basename(engine)  # noqa: PTH119 - text to text
     as_user = [f"--user={user}"] if user else []
     return [engine, "exec", "--interactive", *_OWN.get(kind, ()), *as_user, container]

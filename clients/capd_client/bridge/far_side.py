@@ -68,7 +68,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write(path: Path, data: bytes, mode: int) -> None:
-    """Write a whole file. It has the mode `mode` from the start."""
+    """Write `data` to the file at `path`, which has the mode `mode` from the start."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -102,7 +102,7 @@ def prepare(order: dict[str, Any], shim: bytes) -> None:
 
 
 def hold(folder: Path, generation: str) -> None:
-    """Wait until the near side is gone; then remove everything.
+    """Wait until the near side is gone; then remove everything in `folder`.
 
     The near side is the machine of the daemon, from which the bridge was opened. `generation` is
     that of the command `prepare`: what a newer connection has installed is left in place.
@@ -130,7 +130,7 @@ def hold(folder: Path, generation: str) -> None:
 def hold_streams(folder: Path, generation: str) -> None:
     """Serve the bridge's socket over standard input and output, until the near side is gone.
 
-    At the end remove everything that was installed, as `hold` does.
+    At the end remove everything that was installed. `folder` and `generation` are as for `hold`.
     """
     # The zip file that a bridge copies here contains these as separate modules.
     from capd_client.bridge.runner import RunnerSupervisor  # noqa: PLC0415

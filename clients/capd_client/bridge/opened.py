@@ -61,10 +61,11 @@ class Prepared:
 
     @classmethod
     def of(cls, report: dict[str, Any], name: str, host: str) -> "Prepared":
-        """Return the report `report` of the far side on the bridge `name`.
+        """Return the far side's report on the bridge `name`, given as a document.
 
         The folder in it is checked, because ssh would replace `${HOME}` or `%h` in an argument by
-        values of this machine, and send the outcome to the other side.
+        values of this machine, and send the outcome to the other side. `host` names the far side in
+        errors.
 
         Raises:
             FarSideError: the report is not valid.
@@ -219,7 +220,10 @@ class OverError(FarSideError):
 
 
 def instructions(name: str, host: str, prepared: Prepared) -> list[str]:
-    """Return the lines that tell a person what to do on the far side, the host `host`."""
+    """Return the lines that tell a person what to do on the far side, the host `host`.
+
+    `name` is the bridge's name, and `prepared` says what was installed there.
+    """
     shim = f"{prepared.folder}/capd.pyz"
     if prepared.is_installed:
         how = ["Claude Code there has it as the MCP server `capd`."]

@@ -60,9 +60,10 @@ def absolute_folders(path: str) -> str:
 
 
 def read_context(env: Mapping[str, str], uid: int) -> CheckContext:
-    """Ask the daemon, and return the input of the checks.
+    """Ask the daemon of the user `uid`, and return the input of the checks.
 
-    It raises nothing if the daemon fails: `down` or `trouble` says why.
+    `env` is the environment of this command. Nothing is raised if the daemon fails: `down` or
+    `trouble` of the result says why.
     """
     where = places(env, uid)
     daemon: Mapping[str, Any] = {}

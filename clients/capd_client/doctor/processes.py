@@ -88,7 +88,7 @@ def _is_below(proc: Path, pid: int, daemon: int) -> bool:
 
 
 def _is_dead(proc: Path, pid: int) -> bool:
-    """Tell whether a process is gone, or is a zombie."""
+    """Tell whether the process `pid` is gone, or is a zombie."""
     fields = _fields(proc, pid)
     return not fields or fields[0] in {b"Z", b"X"}
 

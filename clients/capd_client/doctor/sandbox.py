@@ -79,9 +79,10 @@ def check_sandbox(seen: CheckContext, abilities: Abilities | None = None) -> Ite
 def check_default_level(
     seen: CheckContext, abilities: Abilities | None = None
 ) -> Iterator[Finding]:
-    """Report what the default level, `guard`, protects on this machine.
+    """Yield what the default level, `guard`, protects on this machine.
 
-    It never fails to start a server: it applies the protections that are available.
+    It never fails to start a server: it applies the protections that are available. `abilities`
+    replaces those of this machine in tests.
     """
     found = abilities if abilities is not None else look(seen.env.get("PATH", os.defpath))
     is_apart = found.landlock >= _SCOPES

@@ -50,9 +50,9 @@ class PlannedServer:
     """The tap that its tool list is from; empty if it has listed its tools on this machine."""
 
     def take_tools(self, proposed: Sequence[str], source: str) -> None:
-        """Add triggers that were made from the server's tools; `source` becomes `tools_of`.
+        """Add the triggers `proposed`, which were made from the server's tools.
 
-        Nothing happens for a server that exists already.
+        `source` becomes `tools_of`. Nothing happens for a server that exists already.
         """
         if self.server is None:
             return

@@ -129,7 +129,10 @@ def needed_by_others(client: Client, env: Mapping[str, str]) -> dict[Path, Known
 
 
 def state_of(known: KnownClient, env: Mapping[str, str]) -> State:
-    """Return the state of a client, read from its file. An unreadable file is one of the states."""
+    """Return the state of the client `known`, as its file shows it.
+
+    An unreadable file is one of the states.
+    """
     if not known.is_edited:
         return State("by hand: what to put where is printed")
     client = client_of(known, env)

@@ -207,7 +207,7 @@ def _has_files(pattern: Path) -> bool:
 
 
 def expanded(path: str, env: Mapping[str, str]) -> Path | None:
-    """Return a path of the table with `~`, `${VAR}` and `${VAR:-DEFAULT}` replaced.
+    """Return a path of the table with `~`, `${VAR}` and `${VAR:-DEFAULT}` replaced from `env`.
 
     None if a variable without a default is not set.
     """

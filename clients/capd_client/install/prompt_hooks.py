@@ -85,16 +85,17 @@ def _states(text: str) -> dict[str, Any]:
 
 
 def hook_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
-    """Return the edits of a client's hook files; none if it has no prompt hook.
+    """Return the edits of the files with a client's prompt hooks, which start `launcher`.
 
-    A hook and the server's entry may be in one file; `plan_install` joins the edits of a file.
+    There are none if the client has no prompt hook. A hook and the server's entry may be in one
+    file; `plan_install` joins the edits of a file.
     """
     made = _MAKERS.get(client_id)
     return [] if made is None else made(env, launcher)
 
 
 def hook_command(launcher: Path, client: str, event: str) -> str:
-    """Return the command line that runs capd's hook for `event` in a client's file."""
+    """Return the command line that runs `launcher` as capd's hook for `event` of `client`."""
     return f"{shlex.quote(str(launcher))} hook {client} {event}"
 
 

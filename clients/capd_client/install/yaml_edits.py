@@ -103,7 +103,7 @@ def _put(text: str, root: yaml.Node | None, path: Path, value: Any) -> str:
 
 
 def _insert(text: str, root: yaml.Node | None, path: Path, name: str, value: Any) -> str:
-    """Return `text` with the member `name` added to the map at `path`."""
+    """Return `text` with the member `name` and its value added to the map at `path`."""
     container = _node(root, path)
     if container is None:
         return _with_lines(text, len(text), _lines(root, {name: value}), 0)

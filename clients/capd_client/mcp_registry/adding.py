@@ -130,7 +130,10 @@ def own_server(
     triggers: Sequence[str] = (),
     scope: str = "",
 ) -> OwnServer:
-    """Return the server that a registry's `entry` becomes with these `answers` to its inputs."""
+    """Return the server `name` that a registry's `entry` becomes with these answers to its inputs.
+
+    `triggers` and `scope` are put into its definition.
+    """
     document = {
         "entry": entry["entry"],
         "wanted": entry["kind"],

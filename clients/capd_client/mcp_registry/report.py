@@ -40,7 +40,7 @@ def input_line(each: Mapping[str, Any]) -> str:
 
 
 def start_line(command: Sequence[str], url: str) -> str:
-    """Return the line that says how the server will be started."""
+    """Return the line that says how a server will be started: by `command`, or over `url`."""
     return f"  connects to: {url}" if url else f"  starts: {shlex.join(command)}"
 
 

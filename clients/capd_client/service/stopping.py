@@ -23,7 +23,7 @@ _SOCKET_BACK = 5.0
 
 
 def end(where: Places, *, for_good: bool) -> int:
-    """Ask the daemon with these paths to end, and wait until it has ended.
+    """Ask the daemon with the paths `where` to end, and wait until it has ended.
 
     Return its pid; 0 if there was none. With `for_good`, its clients do not start another one.
 
@@ -74,7 +74,7 @@ def _end_unreachable(where: Places, *, for_good: bool) -> int:
 
 
 def ask_to_end(socket: str, *, for_good: bool) -> int:
-    """Ask the daemon to end; return its pid, 0 if none is running.
+    """Ask the daemon at `socket` to end; return its pid, 0 if none is running.
 
     With `for_good`, its clients are told not to start another one.
 

@@ -143,7 +143,7 @@ class ToolLists(_Answers):
         return self._find(f"{client} {folder}") or self._find(client)
 
     def note(self, client: str, folder: str, answer: "bytes | bytearray | TruncatedLine") -> None:
-        """Note the daemon's `answer` to `tools/list`; `save` writes it.
+        """Note the daemon's answer to `tools/list` of `client` in `folder`; `save` writes it.
 
         A list that is long, or has further pages, is not noted.
         """

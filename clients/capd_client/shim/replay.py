@@ -112,7 +112,10 @@ def hello(client: "dict[str, object]", **members: str) -> "dict[str, object]":
 
 
 def requested_values(env: "Mapping[str, str]", keys: object) -> "dict[str, str]":
-    """Return the variables that the daemon asks for, if they are set and valid text."""
+    """Return the variables of `env` that the daemon asks for, if they are set and valid text.
+
+    `keys` are the names, as the daemon sent them.
+    """
     names = keys if isinstance(keys, list) else []
     known = {key: env[key] for key in names if isinstance(key, str) and key in env}
     return {key: value for key, value in known.items() if is_encodable(value)}

@@ -95,7 +95,7 @@ def approvals_line(waiting: list[Document]) -> str:
 
 
 def approval_details(entry: Document, now: float) -> list[str]:
-    """Return lines about a call that waits for approval, with the keys that answer it.
+    """Return lines about `entry`, a call that waits for approval, with the keys that answer it.
 
     `now` is in seconds since the epoch.
     """

@@ -38,7 +38,7 @@ class CallRate:
 
 
 def head_line(status: Mapping[str, Any], rate: float) -> str:
-    """Return one line with the daemon's state and the rate of calls."""
+    """Return one line with the state of the daemon, from its status, and the rate of calls."""
     daemon, model = status.get("daemon") or {}, status.get("embedder") or {}
     parts = [
         f"capd {daemon.get('version', '?')}",

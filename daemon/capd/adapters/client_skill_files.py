@@ -70,7 +70,7 @@ class SkillFolders:
 def client_skills(folders: SkillFolders, project: str) -> dict[str, ClientSkill]:
     """Return every skill of the user and of `project`, by the name that its client calls it by.
 
-    Blocks: run it in a thread.
+    `folders` are the user's folders with skills. Blocks: run it in a thread.
     """
     found: dict[str, ClientSkill] = {}
     own = [folders.claude / "skills", *(folders.home / each for each in _FOLDERS[1:])]

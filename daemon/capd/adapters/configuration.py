@@ -213,7 +213,7 @@ class RoutingTable(msgspec.Struct, frozen=True):
 
     @property
     def priors(self) -> tuple[str, ...]:
-        """Return the names of the priors that are switched on."""
+        """Return the names of the facts, besides the message, that routing considers."""
         names = ("files", "session", "project")
         return tuple(name for name in names if getattr(self, name))
 

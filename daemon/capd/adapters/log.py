@@ -74,7 +74,7 @@ SECRET_REMOVER = SecretRemover()
 
 
 def configure_logs(environment: Mapping[str, str], file: Path | None = None) -> None:
-    """Set structlog up; call it before anything logs.
+    """Set structlog up, as variables in `environment` say; call it before anything logs.
 
     `file` is the log file, if standard error leads to it. Only the daemon passes it, and then keeps
     it bounded: two processes would each move away what the other writes.

@@ -47,9 +47,10 @@ def read_overlays(
 ) -> list[Overlay]:
     """Return all overlays, in order of precedence; unchanged ones are taken from `known`.
 
-    `reader` parses the user's overlays, which others may have written; those that come with capd
-    are trusted. With `taps`, shipped overlays that are for none of these taps are left out, because
-    parsing all hundred files would double the time of a daemon's start.
+    `list_file` is the user's list of taps. `reader` parses the user's overlays, which others may
+    have written; those that come with capd are trusted. With `taps`, shipped overlays that are for
+    none of these taps are left out, because parsing all hundred files would double the time of a
+    daemon's start.
     """
     listed, wrong = _listed(list_file)
     overlays = [_read(each, reader, known) for each in _own_folders(list_file, listed)]
@@ -64,7 +65,7 @@ def read_overlays(
 
 
 def _may_be_for(folder: Path, taps: Sequence[Tap]) -> bool:
-    """Tell, without reading its capabilities, whether an overlay may be for one of `taps`."""
+    """Tell whether the overlay in `folder` may be for one of `taps`, without reading all of it."""
     try:
         head = tomllib.loads((folder / OVERLAY_FILE).read_text(encoding="utf-8"))
         least = head.get("least_in_common")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.stat_result]]:
-    """Open a regular file and nothing else; yield its descriptor and its status.
+    """Open the file at `path`, if it is a regular one; yield its descriptor and its status.
 
     Raises:
         OSError: there is none, it cannot be opened, or it is something else.

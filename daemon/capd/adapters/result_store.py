@@ -140,7 +140,7 @@ class ResultStore:
     async def read(self, record: StoredResult, start: int, size_bytes: int) -> bytes:
         """Return `size_bytes` bytes of a stored result from the offset `start`; fewer at its end.
 
-        The bytes are checked by their digests.
+        `record` is the result's record, by whose digests the bytes are checked.
 
         Raises:
             NotKeptError: the result was removed, or its file was changed.

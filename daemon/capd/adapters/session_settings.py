@@ -51,7 +51,7 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
 
 
 def result_limits(configuration: Configuration) -> Limits:
-    """Return the limits above which results are shortened."""
+    """Return the configured limits above which results of tools are shortened."""
     table = configuration.results
     return Limits(table.limit, table.servers, table.tools, table.media)
 

@@ -241,10 +241,10 @@ class Router:
 def known_rows(
     rows: Sequence[Row], capabilities: Iterable[CapabilitySpec], *, skip_unknown: bool
 ) -> list[Row]:
-    """Return the rows whose label is in the catalog.
+    """Return the rows whose label is the name of one of `capabilities`.
 
     Raises:
-        BadDataError: a label is unknown, and is not to be skipped.
+        BadDataError: a label is unknown, and `skip_unknown` is false.
     """
     names = {each.id.name for each in capabilities}
     kept = [row for row in rows if not row.right or row.right & names]

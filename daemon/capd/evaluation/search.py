@@ -91,10 +91,10 @@ def read_tools(path: Path) -> list[Tool]:
 
 
 def read_queries(path: Path, part: str = "all", split: str = "") -> list[Query]:
-    """Return the queries of a file that are in `part` and in `split`; an empty `split` means any.
+    """Return the queries in the file at `path` that are in `part` and in `split`.
 
-    `tune` and `test` are the halves of the development data. The last hex digit of the text's
-    sha256 is even in the first, and odd in the second.
+    An empty `split` means any. `tune` and `test` are the halves of the development data. The last
+    hex digit of the text's sha256 is even in the first, and odd in the second.
 
     Raises:
         BadInputError: a line is not a query, or none is left.

@@ -23,19 +23,22 @@ FAILURES = (ServerError, EnvelopeError, NoMethodError, MalformedError, UnknownNa
 
 
 def answer_line(request_id: RequestId, member: bytes, value: bytes) -> bytes:
-    """Return a response line; `member` is `"result":` or `"error":`, `value` its JSON."""
+    """Return the response line to the request `request_id`.
+
+    `member` is `"result":` or `"error":`, and `value` its JSON.
+    """
     return b'{"jsonrpc":"2.0","id":%s,%s%s}' % (msgspec.json.encode(request_id), member, value)
 
 
 def error_line(request_id: RequestId, code: int, text: str, data: Any = None) -> bytes:
-    """Return the response line with a JSON-RPC error."""
+    """Return the response line to a request with a JSON-RPC error of this code, text and data."""
     return answer_line(
         request_id, b'"error":', msgspec.json.encode(frames.RpcError(code, text, data))
     )
 
 
 def result_line(request_id: RequestId, result: Result) -> bytes | LargeFrame:
-    """Return the response line with a result, which may be too large to be in memory."""
+    """Return the response line to a request, with a result that may be too large for memory."""
     if isinstance(result, bytes):
         return answer_line(request_id, b'"result":', result)
     return LargeFrame(answer_line(request_id, b'"result":', b"")[:-1], result, b"}")

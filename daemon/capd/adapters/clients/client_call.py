@@ -90,6 +90,8 @@ class ClientCall:
     def read_meta(self, members: generations.Members, conversation: Conversation) -> bool:
         """Note what `_meta` in the request's params says; return whether the request is stateless.
 
+        `members` are the params. The session is told the client info that they have.
+
         Raises:
             EnvelopeError: the client info or version in `_meta` is invalid.
         """

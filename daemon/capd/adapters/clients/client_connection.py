@@ -50,7 +50,7 @@ class OpenConnection(Protocol):
         ...
 
     def resource_updated(self, uri: str, params: bytes) -> None:
-        """Notify the client that a resource has changed, once for each subscription to it."""
+        """Notify the client that the resource `uri` has changed, once for each subscription."""
         ...
 
     def task_changed(self, task: str, params: bytes) -> None:
@@ -58,11 +58,14 @@ class OpenConnection(Protocol):
         ...
 
     def notify(self, method: str, params: bytes) -> None:
-        """Send the client a notification."""
+        """Send the client a notification with this method and these params."""
         ...
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Send the client a server's request; return the result in the client's answer."""
+        """Send the client a server's request; return the result in the client's answer.
+
+        `on_progress` receives the params of progress that the client reports.
+        """
         ...
 
     def want_environment(self, keys: list[str]) -> None:

@@ -25,7 +25,7 @@ _LINES: JsonCodec[frames.FromDaemon] = JsonCodec(frames.FromDaemon)
 async def read_hello(
     reader: FrameReader, line_limit_bytes: int | None = None
 ) -> frames.Hello | frames.Refused:
-    """Return a connection's hello, or why it is refused.
+    """Return the hello that `reader` reads from a connection, or why it is refused.
 
     `line_limit_bytes` is the limit for lines after the hello; None for the socket's usual limit.
     """

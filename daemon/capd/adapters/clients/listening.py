@@ -59,7 +59,10 @@ class Listening:
                 self._tell(stream, f"notifications/{what}/list_changed", b"{}")
 
     def resource_updated(self, uri: str, params: bytes) -> None:
-        """Notify the streams that want changes of a resource."""
+        """Notify the streams that want changes of the resource `uri`.
+
+        `params` are the params of the server's notification.
+        """
         for stream, wanted in self._streams.items():
             if any(is_within(uri, each) for each in wanted.resource_subscriptions):
                 self._tell(stream, "notifications/resources/updated", params)
@@ -82,9 +85,10 @@ class Listening:
         *,
         has_tasks: bool = False,
     ) -> bytes:
-        """Serve one stream until it is cancelled or the connection closes; return its result.
+        """Serve the stream that a request opens, until it is cancelled or the connection closes.
 
-        `has_tasks` says whether the client has the extension with tasks.
+        Return the request's result. `has_tasks` says whether the client has the extension with
+        tasks.
 
         Raises:
             EnvelopeError: it listens for tasks without that extension.

@@ -117,7 +117,9 @@ class OpenBridges:
     def opened(
         self, name: str, kind: str, target: str, pid: int
     ) -> Iterator[tuple[OpenBridge, str]]:
-        """Open a bridge while the block runs; yield it and its credential.
+        """Open the bridge `name` while the block runs; yield it and its credential.
+
+        `kind` and `target` say where it leads, for a person. `pid` is the process that asks for it.
 
         Raises:
             NoBridgeError: the bridge has no table in the configuration, is open already, or its

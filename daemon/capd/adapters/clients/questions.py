@@ -57,6 +57,8 @@ class Questions:
     ) -> bytes:
         """Send a server's request to the client with `write`; return the client's result.
 
+        `on_progress` receives the params of progress that the client reports.
+
         Raises:
             ServerError: the client answered with an error.
             RefusedError: the client has disconnected, or does not answer.
@@ -95,7 +97,10 @@ class Questions:
         return question.result
 
     def on_answer(self, message_id: object, result: bytes, error: bytes) -> bool:
-        """Note an answer; return whether a task waits for it. Any other answer is dropped."""
+        """Note the client's answer, a result or an error; return whether a task waits for it.
+
+        `message_id` is the id of the request. An answer that nobody waits for is dropped.
+        """
         question = self._open.pop(message_id, None) if isinstance(message_id, str) else None
         if question is not None:
             question.result, question.error = result, error

@@ -177,7 +177,7 @@ class SuspendableCall:
         self._scope.cancel()
 
     async def resume(self, caller: Caller, responses: Members) -> None:
-        """Continue for a repetition of the request, with the client's answers."""
+        """Continue the call for `caller`, who repeats its request with the client's answers."""
         self.caller = caller
         try:
             # The call itself was dispatched with its first request.
@@ -227,7 +227,9 @@ class SuspendedCalls:
     async def relay(
         self, request: Request, conversation: Conversation, nursery: trio.Nursery
     ) -> Result:
-        """Return the result of a stateless request or its repetition, or questions to the client.
+        """Answer a stateless request: return the server's result, or questions to the client.
+
+        A call with questions waits, with its task in `nursery`, until the client repeats it.
 
         Raises:
             EnvelopeError: the request repeats one that cannot be repeated. Other errors: as

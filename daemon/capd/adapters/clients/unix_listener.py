@@ -283,7 +283,7 @@ class ServedPlace:
 
 @contextlib.contextmanager
 def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[PublicListener]:
-    """Listen on systemd's socket if there is one, otherwise on a new one at `path`.
+    """Listen on systemd's socket if `environment` names one, otherwise on a new one at `path`.
 
     Use this only within `sole_daemon`: a socket at `path` is then stale, and is removed.
 

@@ -233,7 +233,7 @@ class Upstream(ParkableConnection):
             self._made_listening.list_changed(what)
 
     def resource_updated(self, uri: str, params: bytes) -> None:
-        """Notify the client that a resource has changed, once for each subscription to it."""
+        """Notify the client that the resource `uri` has changed, once for each subscription."""
         if any(is_within(uri, each) for each in self.connection.subscriptions):
             self.notify("notifications/resources/updated", params)
         if self._made_listening is not None:

@@ -75,10 +75,11 @@ class Fetcher:
         headers: Mapping[str, str] | None = None,
         accepted: tuple[int, ...] = (_OK,),
     ) -> Fetched:
-        """Send a GET; return the answer, whose status is one of `accepted`.
+        """Send a GET to `url` with these headers; return the response.
 
         Raises:
-            FetchError: no answer, another status, or more than `most_bytes`.
+            FetchError: there is no response, its status is not one of `accepted`, or it has more
+                than `most_bytes`.
         """
 
         async def read(answer: Answer) -> Fetched:

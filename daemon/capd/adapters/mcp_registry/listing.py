@@ -72,8 +72,8 @@ async def listed(
 ) -> ListedTools:
     """Return the tools that `server` lists, from the first of the sandboxes `tries` that works.
 
-    `redact` removes secrets from a text. `on_attempt` is called after each failed attempt but the
-    last, with a text for a person.
+    `opened` starts the server in a sandbox. `redact` removes secrets from a text. `on_attempt` is
+    called after each failed attempt but the last, with a text for a person.
 
     Raises:
         NotListedError: it lists its tools in none of them.

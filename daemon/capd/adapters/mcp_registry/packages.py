@@ -69,10 +69,10 @@ class PackagePlaces:
 async def artifact(
     resolution: Resolution, places: PackagePlaces, fetcher: Fetcher, recorded: str = ""
 ) -> Artifact:
-    """Return the package of a resolution, which says how to start a registry's server.
+    """Return the package of `resolution`, which says how to start a registry's server.
 
-    The package is downloaded and checked. `recorded` is its integrity from an earlier download,
-    which must be the same; empty if there was none.
+    The package is downloaded from an index in `places`, and checked. `recorded` is its integrity
+    from an earlier download, which must be the same; empty if there was none.
 
     Raises:
         PackageError: it cannot be downloaded.

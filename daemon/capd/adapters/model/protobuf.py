@@ -56,7 +56,7 @@ def texts_of(message: Field, number: int) -> list[str]:
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """Return the varint at `at`, and the position after it."""
+    """Return the variable-length number at the position `at`, and the position after it."""
     value = shift = 0
     while message[at] & _MORE:
         value |= message[at] % _MORE << shift
@@ -66,7 +66,7 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def head(number: int, size: int) -> bytes:
-    """Return the first bytes of a field with `size` bytes of content: its key and its length."""
+    """Return the key of the field `number` and its length `size`, with which the field begins."""
     return _as_varint(number << 3 | _LENGTH_DELIMITED) + _as_varint(size)
 
 
@@ -89,7 +89,7 @@ def text(field: int, content: str) -> bytes:
 
 
 def node(operator: str, inputs: Iterable[str], output: str, *others: bytes) -> bytes:
-    """Return a node of an ONNX graph as bytes, with the names of its inputs and its output.
+    """Return a node of an ONNX graph as bytes: its operator, its inputs and its output by name.
 
     `others` are more of its fields, such as attributes.
     """

@@ -39,7 +39,10 @@ _JOBS = msgspec.msgpack.Decoder(AnyJob)
 
 
 def main(descriptor: int, longest: float, idle: float) -> None:
-    """Do jobs from a socket, `longest` CPU seconds each, until it closes or is idle too long."""
+    """Do jobs that arrive on the socket `descriptor`, until it closes or is idle too long.
+
+    Each job gets `longest` CPU seconds, and the process ends after `idle` seconds without one.
+    """
     _bound()
     with socket.socket(fileno=descriptor) as channel:
         while True:

@@ -191,7 +191,8 @@ def enter_namespaces(kernel: Kernel) -> None:
 def show(kernel: Kernel, path: bytes, fd: int, *, is_read_only: bool) -> None:
     """Make a file or folder visible again at `path`, inside a folder that was hidden.
 
-    `fd` is a descriptor of what `path` names, opened before the folder around it was hidden.
+    `fd` is a descriptor of what `path` names, opened before the folder around it was hidden. With
+    `is_read_only` it cannot be written there.
 
     Raises:
         OSError, ConfinementRefusedError: the system refuses it.

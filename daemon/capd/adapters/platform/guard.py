@@ -110,7 +110,7 @@ def offer_to_the_oom_killer() -> None:
 
 
 def receive(control: int, size_bytes: int) -> bytes:
-    """Return up to `size_bytes` bytes from capd; empty if capd is gone.
+    """Return up to `size_bytes` bytes from the socket to capd; empty if capd is gone.
 
     A peer that closes with unread bytes shows up as ECONNRESET, not as end of file.
     """
@@ -121,7 +121,7 @@ def receive(control: int, size_bytes: int) -> bytes:
 
 
 def receive_exactly(control: int, size_bytes: int) -> bytes:
-    """Return `size_bytes` bytes from capd, or end this guard if capd is gone."""
+    """Return `size_bytes` bytes from the socket to capd; end this guard if capd is gone."""
     data = b""
     while len(data) < size_bytes:
         chunk = receive(control, size_bytes - len(data))
@@ -132,7 +132,7 @@ def receive_exactly(control: int, size_bytes: int) -> bytes:
 
 
 def report(control: int, line: bytes) -> None:
-    """Send capd a line. Do nothing if capd is gone, because the next read notices that."""
+    """Send capd a line over the socket. If capd is gone, do nothing: the next read notices that."""
     try:  # noqa: SIM105  # contextlib costs 4 of 11 ms at start
         posix.write(control, line)
     except OSError:
@@ -140,7 +140,10 @@ def report(control: int, line: bytes) -> None:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Signal a process, or a group if `pid` is negative; do nothing if it is gone."""
+    """Send the signal `number` to a process, or to a group if `pid` is negative.
+
+    Do nothing if it is gone.
+    """
     try:  # noqa: SIM105
         posix.kill(pid, number)
     except OSError:

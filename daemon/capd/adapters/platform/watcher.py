@@ -133,7 +133,7 @@ def resume(pids: list[int]) -> None:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Signal a process that may be gone."""
+    """Send the signal `number` to the process `pid`; do nothing if it is gone."""
     try:  # noqa: SIM105  # as in guard.py
         posix.kill(pid, number)
     except OSError:

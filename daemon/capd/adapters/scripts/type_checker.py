@@ -33,7 +33,9 @@ class TypeChecker:
         self._checks = 0
 
     def errors(self, stubs: str, code: str) -> list[str]:
-        """Return the errors in a script, each with its line; `stubs` are its tools' functions.
+        """Return the errors of types in the script `code`, each with its line.
+
+        `stubs` declare the functions of its tools.
 
         Raises:
             monty.MontyCrashedError: the check takes too long, or ends its process.

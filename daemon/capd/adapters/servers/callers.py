@@ -51,7 +51,7 @@ class Peer(Protocol):
         ...
 
     def tell(self, method: str, params: bytes) -> None:
-        """Send the client a server's notification."""
+        """Send the client a server's notification with this method and these params."""
         ...
 
 

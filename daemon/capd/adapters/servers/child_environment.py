@@ -93,11 +93,11 @@ _INHERITED = _USER | _LOCALE | _TEMPORARY | _XDG | _DISPLAY | NETWORK
 def child_environment(
     daemon_environment: Mapping[str, str], declared: Mapping[str, str], *, extra_path: str
 ) -> dict[str, str]:
-    """Return the whole environment of a server.
+    """Return the whole environment of a server, made of the daemon's and of declared variables.
 
     Variables that its definition declares (`declared`) are passed on whatever their names.
-    `extra_path`, the folder of capd's own `uvx`, becomes the last entry of PATH, so that a `uvx`
-    of the user comes first.
+    `extra_path`, the folder of capd's own `uvx`, becomes the last entry of PATH, so that a `uvx` of
+    the user comes first.
     """
     environment = {
         name: value

@@ -93,7 +93,9 @@ class FarRunners:
     async def started(
         self, order: FarOrder, bridge: str
     ) -> AsyncIterator[tuple[trio.SocketStream, bytes]]:
-        """Start a server on the far side; yield its connection, and the bytes after its answer.
+        """Start a server on the far side of `bridge`, as `order` says.
+
+        Yield its connection, and the bytes that came after the answer to the order.
 
         Raises:
             NoRunnerError: there is no runner.
@@ -279,7 +281,7 @@ class FarServer:
             read += part
 
     async def _on_frame(self, kind: bytes, payload: bytes) -> bool:
-        """Handle one frame from the far side; return whether another may follow."""
+        """Handle a frame of this kind from the far side; return whether another may follow."""
         match kind:
             case b"o":
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -318,7 +320,7 @@ class FarServer:
 async def far_running(
     order: FarOrder, place: FarPlace, runners: FarRunners
 ) -> AsyncIterator[FarServer]:
-    """Run a server on the far side of a bridge while the block runs.
+    """Run the server that `order` describes on the far side of a bridge while the block runs.
 
     Raises:
         NoRunnerError, SpawnFailedError, FarRefusedError: as `FarRunners.started`.

@@ -48,7 +48,8 @@ async def ensure_installed(
 ) -> bool:
     """Run the dependency script `script` unless its check passes; return whether it had to run.
 
-    `on_start` is called when the script starts, `on_line` with the last line of its output.
+    It runs in the folder `cwd`. `on_start` is called when the script starts, `on_line` with the
+    last line of its output.
 
     Raises:
         InstallFailedError: the script is unreadable, failed, or took more than 600 s.

@@ -278,7 +278,10 @@ def _shell_script(command: str) -> str:
 
 
 def _shim_folder(command: str, path: str) -> str:
-    """Return the folder in which a version manager provides `command`; empty if none does."""
+    """Return the folder in which a version manager provides `command`; empty if none does.
+
+    `path` is the search path, on which the command's interpreter is looked for.
+    """
     if not command:
         return ""
     match = re.match(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?([\w.+-]+)", _beginning(command))

@@ -72,8 +72,9 @@ async def negotiate(
     timeout: float,
     probe_patience: float = PROBE_PATIENCE,
 ) -> None:
-    """Agree with a server on a generation, and record its facts on the connection.
+    """Agree with a server on a generation of MCP, and record its facts on the connection.
 
+    `client` is the client info to send. `wants_stateless` says which generation to try first.
     `probe_patience` is the number of seconds for which `server/discover` may stay unanswered.
 
     Raises:

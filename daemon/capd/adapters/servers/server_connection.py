@@ -100,7 +100,7 @@ def params_for_server(
 
 
 def request_line(message_id: int, method: str, params: bytes) -> bytes:
-    """Return a JSON-RPC request as one line, without the newline."""
+    """Return a JSON-RPC request with this id, method and params as a line without the newline."""
     return b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}' % (
         message_id,
         method.encode(),
@@ -109,7 +109,7 @@ def request_line(message_id: int, method: str, params: bytes) -> bytes:
 
 
 def notification_line(method: str, params: bytes) -> bytes:
-    """Return a JSON-RPC notification as one line, without the newline."""
+    """Return a JSON-RPC notification of this method and params as a line without the newline."""
     member = b',"params":' + params if params else b""
     return b'{"jsonrpc":"2.0","method":"%s"%s}' % (method.encode(), member)
 
@@ -264,7 +264,7 @@ class ServerConnection:
     async def relay(
         self, method: str, members: Members, caller: Caller, *, timeout: float | None = None
     ) -> Result:
-        """Send a client's request; return the result as the server wrote it.
+        """Send a client's request for `method`; return the result as the server wrote it.
 
         `members` are the request's params. If the caller is cancelled after the request was sent,
         the server gets `notifications/cancelled`. `timeout` is in seconds without progress.
@@ -340,7 +340,7 @@ class ServerConnection:
                 return message_id
 
     async def notify(self, method: str, params: bytes = b"") -> None:
-        """Send the server a notification.
+        """Send the server a notification with this method and these params.
 
         Raises:
             NotSentError: the connection is lost.

@@ -96,7 +96,10 @@ class ServerMessages:
         self._rate = Rate(QUESTIONS_A_SECOND, QUESTION_BURST)
 
     def on_request(self, message: Incoming, nursery: trio.Nursery) -> None:
-        """Answer a server's request; if a client has to be asked, in a task of its own."""
+        """Answer the server's request `message`.
+
+        If a client has to be asked, this is done by a task in `nursery`.
+        """
         assert not isinstance(message.id, msgspec.UnsetType)
         self.count += 1
         if message.method == "ping":

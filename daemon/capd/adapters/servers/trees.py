@@ -121,7 +121,8 @@ class Trees:
     def leave(self, tree: Tree, *, is_guard_lost: bool) -> None:
         """End the processes that are left of a tree whose guard has ended and was reaped.
 
-        If the guard was not lost, none is left: it ends only after its last process.
+        `is_guard_lost` says that the guard was killed. Otherwise none is left, because a guard ends
+        only after its last process.
         """
         with self._lock:
             self._guards.discard(tree.guard)

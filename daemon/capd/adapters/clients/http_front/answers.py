@@ -93,9 +93,10 @@ class StreamPosition:
 
 
 async def follow(answer: HttpAnswer, outbox: Outbox, place: StreamPosition, until: float) -> bool:
-    """Send the lines of `outbox` after `place`; return whether all of the stream was sent.
+    """Send the lines of `outbox` after `place` as events; return whether the stream was sent whole.
 
-    Sending stops at the end of the stream, when another reader takes over, or at the time `until`.
+    `answer` writes the events. Sending stops at the end of the stream, when another reader takes
+    over, or at the time `until`.
     """
     number = place.number
     while True:
@@ -145,7 +146,7 @@ def error_line(message_id: msgspec.Raw | None, error: frames.RpcError) -> bytes:
 async def send_line(
     answer: HttpAnswer, accepted: Accepted, line: bytes, headers: Headers = ()
 ) -> None:
-    """Send one line as the whole answer: as JSON if the client accepts it, or as an event."""
+    """Send one line as the whole `answer`: as JSON if the client accepts it, or as an event."""
     if accepted.json:
         await answer.send(200, line, headers)
         return

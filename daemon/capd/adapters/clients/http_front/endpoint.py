@@ -346,7 +346,10 @@ class Endpoint:
     async def _answer(
         self, session: HttpSession, exchange: Exchange, accepted: Accepted, answer: HttpAnswer
     ) -> None:
-        """Send the answer to a request as a document or as a stream."""
+        """Send what `exchange` gets to the client, as one document or as a stream of events.
+
+        `accepted` says which of them the client accepts.
+        """
         outbox = exchange.outbox
         claim = outbox.claim()
         # A client can only come back to a stream, after an event with an id.

@@ -86,7 +86,7 @@ class HttpAnswer:
     async def send(
         self, status: int, body: bytes = b"", headers: Headers = (), *, kind: str = JSON
     ) -> None:
-        """Send the whole answer at once."""
+        """Send the whole answer at once: the status, and a body of the content type `kind`."""
         head = [("cache-control", "no-store"), *headers]
         if status != _NO_CONTENT:
             head.append(("content-length", str(len(body))))
@@ -95,7 +95,7 @@ class HttpAnswer:
         await self._send(h11.Response(status_code=status, headers=head), body)
 
     async def refused(self, status: int, text: str) -> None:
-        """Send an error as text, with `connection: close`."""
+        """Send an error status with `text` as the body, and `connection: close`."""
         head = [("connection", "close")]
         if status == _UNAUTHORIZED:
             head.append(("www-authenticate", "Bearer"))
@@ -117,7 +117,7 @@ class HttpAnswer:
         await self._send(b"\n".join([*lines, b"", b""]), end=False)
 
     async def send_large(self, frame: LargeFrame, headers: Headers = ()) -> None:
-        """Send a document that is too large for memory as the whole answer.
+        """Send the document in `frame`, which is too large for memory, as the whole answer.
 
         Raises:
             trio.BrokenResourceError: the client has disconnected, or the disk has a fault.

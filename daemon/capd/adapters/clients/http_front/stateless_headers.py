@@ -57,7 +57,7 @@ _LISTED: JsonCodec[_Result] = JsonCodec(_Result)
 
 
 def checked_members(request: HttpRequest, method: str, params: msgspec.Raw) -> Members:
-    """Return the members of a request's params, after comparing them with the headers.
+    """Return the members of a request's params, after comparing them with the request's headers.
 
     Raises:
         EnvelopeError: they differ, or `_meta` lacks the version or the client's capabilities.
@@ -83,7 +83,11 @@ def checked_members(request: HttpRequest, method: str, params: msgspec.Raw) -> M
 
 
 def check_notification(request: HttpRequest, method: str) -> None:
-    """Raise EnvelopeError if the headers of a notification name another method."""
+    """Check that the headers of a notification name the method that its body has.
+
+    Raises:
+        EnvelopeError: they name another method.
+    """
     if request.values(_METHOD_HEADER):
         _same(request, _METHOD_HEADER, method)
 

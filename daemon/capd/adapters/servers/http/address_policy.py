@@ -28,7 +28,7 @@ class AddressRefusedError(CapdError):
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of `host`.
+    """Return the IP addresses of `host`, as the system resolves them.
 
     Raises:
         AddressRefusedError: it has none, or the answer took too long.
@@ -42,7 +42,7 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 class AddressPolicy:
-    """Decides which addresses one server may refer capd to."""
+    """Decides to which addresses one server may make capd connect."""
 
     def __init__(
         self,

@@ -327,6 +327,8 @@ async def _authorize(
 def _device_endpoint(spec: RemoteSpec, response: httpx2.Response) -> str:
     """Return the URL at which a device login begins, from the authorization server's metadata.
 
+    `response` is the answer to the request for the metadata.
+
     Raises:
         LoginFailedError: the metadata name no such URL.
     """
@@ -526,10 +528,11 @@ def _check_pkce(metadata: OAuthMetadata | None) -> None:
 
 
 def _check_issuer(spec: RemoteSpec, metadata: OAuthMetadata | None, last_issuer: str) -> None:
-    """Check that the definition's OAuth client goes to the same authorization server as before.
+    """Check that a login with the definition's OAuth client is at the same issuer as the last one.
 
-    The MCP server says where its authorization server is. If it could name another one after the
-    last login, that one would get the client's secret.
+    `metadata` are those of the authorization server, and `last_issuer` is the last login's; empty
+    if there was none. The MCP server says where its authorization server is. If it could name
+    another one after the last login, that one would get the client's secret.
 
     Raises:
         LoginFailedError: the last login was at another authorization server.

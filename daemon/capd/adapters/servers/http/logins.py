@@ -322,11 +322,11 @@ async def log_in(
     dialogue: LoginDialogue | None = None,
     timeout: float = LOGIN_TIMEOUT,
 ) -> None:
-    """Log a person in at a server; `show` gets the address that the person has to open.
+    """Log a person in at the server of `spec`, and save the login in `logins`.
 
-    `dialogue` has the kind of login, and receives what the person pastes. `timeout` is in seconds.
-
-    Call this only because a person asked for it.
+    `show` gets the address that the person has to open. `dialogue` has the kind of login, and
+    receives what the person pastes. `timeout` is in seconds. Call this only because a person asked
+    for it.
 
     Raises:
         LoginFailedError: the login failed.

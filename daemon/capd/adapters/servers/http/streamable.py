@@ -335,7 +335,7 @@ class StreamableWire:
         events: EventParser,
         large: LargeBody | None = None,
     ) -> bool:
-        """Deliver the events of a stream to the client; return whether the reply to `post` came.
+        """Deliver the events in `answer` to the client; return whether the reply to `post` came.
 
         Return False if the stream ended, or was cut and can be resumed.
 
@@ -419,7 +419,7 @@ class StreamableWire:
     async def _ask(
         self, method: str, headers: dict[str, str], content: bytes, dispatch: Dispatch
     ) -> AsyncIterator[Answer]:
-        """Send an HTTP request to the server and yield the answer.
+        """Send the server an HTTP request with this method, headers and content; yield the answer.
 
         `dispatch` records when its first byte is written.
 
