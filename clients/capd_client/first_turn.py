@@ -36,7 +36,7 @@ class StepError(Exception):
 
 
 def main() -> int:
-    """Show the turn; return the exit code, 1 if a step failed."""
+    """Show one turn through the whole system; return the exit code, 1 if a step failed."""
     env = _environment()
     log = Path(env["CAPD_HOME"]) / "daemon.log"
     try:

@@ -430,7 +430,7 @@ class DaemonStopping(msgspec.Struct, frozen=True, tag="daemon.stopping"):
 
 
 class DrainSessions(msgspec.Struct, frozen=True, tag="curator.drain"):
-    """Start no new work, let calls finish, then send clients to the next daemon."""
+    """Start no new work, let running calls finish, then have clients connect to the next daemon."""
 
     within: float
     """Seconds after which the calls that are still running are cut off."""
@@ -510,7 +510,7 @@ class MemoryEntry(msgspec.Struct, frozen=True):
 
 
 class LessonEntry(msgspec.Struct, frozen=True):
-    """A mistake that capd has learnt from failed calls."""
+    """A mistake that capd has learnt from failed calls, and how often."""
 
     server: ServerName
     tool: ToolName

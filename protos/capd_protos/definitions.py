@@ -14,7 +14,7 @@ Mode = Literal["notify", "quarantine"]
 
 
 class ListedTool(msgspec.Struct, frozen=True):
-    """A tool as its server wrote it."""
+    """A tool in the list of a server, as the server wrote it."""
 
     name: ToolName
     written: bytes

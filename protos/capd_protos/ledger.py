@@ -14,7 +14,7 @@ RecordedOutcome = Literal["result", "error", "not_sent", "outcome_unknown", "ref
 
 
 class CallNote(msgspec.Struct, frozen=True, tag="ledger.call"):
-    """One tool call that has ended."""
+    """The ledger's record of one tool call that has ended."""
 
     at: float
     """Seconds since the epoch, at its end."""
@@ -37,7 +37,7 @@ class CallNote(msgspec.Struct, frozen=True, tag="ledger.call"):
 
 
 class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
-    """A decision of routing on one message."""
+    """The ledger's record of one routing decision on a message."""
 
     at: float
     session: SessionKey
@@ -62,7 +62,7 @@ class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
 
 
 class ActivationNote(msgspec.Struct, frozen=True, tag="ledger.activation"):
-    """A capability or a tool was switched on or off, or could not be."""
+    """The ledger's record that a capability or tool was switched on or off, or could not be."""
 
     at: float
     session: SessionKey
@@ -77,7 +77,7 @@ class ActivationNote(msgspec.Struct, frozen=True, tag="ledger.activation"):
 
 
 class SessionNote(msgspec.Struct, frozen=True, tag="ledger.session"):
-    """A session began or ended."""
+    """The ledger's record that a session began or ended."""
 
     at: float
     session: SessionKey
@@ -87,7 +87,7 @@ class SessionNote(msgspec.Struct, frozen=True, tag="ledger.session"):
 
 
 class ScriptNote(msgspec.Struct, frozen=True, tag="ledger.script"):
-    """A script has ended; each of its calls has a note of its own."""
+    """The ledger's record of a script that has ended. Each of its calls has a note of its own."""
 
     at: float
     session: SessionKey

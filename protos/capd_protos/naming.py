@@ -81,14 +81,14 @@ def slug(name: str) -> str:
 
 
 def plain(name: str) -> str:
-    """Return a slug without accents."""
+    """Return `slug(name)` without accents."""
     parted = unicodedata.normalize("NFD", slug(name))
     bare = "".join(each for each in parted if unicodedata.category(each) != "Mn")
     return unicodedata.normalize("NFC", bare)
 
 
 def singular(name: str) -> str:
-    """Return a plain slug whose last word is not in the plural, by the rules of English."""
+    """Return `plain(name)` with its last word in the singular, by the rules of English."""
     word = plain(name)
     if word.endswith("ies") and len(word) > len("ties"):
         return word.removesuffix("ies") + "y"

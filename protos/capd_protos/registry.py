@@ -160,7 +160,7 @@ class ReloadCatalog(msgspec.Struct, frozen=True, tag="registry.reload"):
 
 
 class DescribeRegistry(msgspec.Struct, frozen=True, tag="registry.describe"):
-    """Report what is loaded, and the newest decisions."""
+    """Report which taps are loaded, what is wrong with them, and the newest decisions."""
 
     project: str = ""
     """The session's project, whose own capabilities count as well; empty where it has none."""
@@ -280,7 +280,7 @@ class ListSkills(msgspec.Struct, frozen=True, tag="registry.list_skills"):
 
 
 class SkillEntry(msgspec.Struct, frozen=True):
-    """A skill, under the name of its prompt."""
+    """A skill in `SkillsListed`, under the name of its prompt."""
 
     prompt: WireName
     skill: SkillSpec

@@ -43,7 +43,7 @@ class ClientInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_defaults=True):
-    """First line of every connection, from the client."""
+    """The first line of every connection: what the client says about itself and its session."""
 
     protocol: int
     role: Literal["mcp", "control", "runner"]
@@ -74,7 +74,7 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
 
 
 class DaemonInfo(msgspec.Struct, frozen=True):
-    """The daemon that answers."""
+    """The daemon that answers a hello: its process and its version."""
 
     version: str
     pid: int
@@ -181,7 +181,7 @@ class RpcRequest(msgspec.Struct, frozen=True):
 
 
 class RpcResponse(msgspec.Struct, frozen=True, omit_defaults=False):
-    """A response line."""
+    """A JSON-RPC response line."""
 
     jsonrpc: Literal["2.0"]
     id: int | str | None

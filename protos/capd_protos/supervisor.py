@@ -279,7 +279,7 @@ class LoggedOut(msgspec.Struct, frozen=True, tag="supervisor.logged_out"):
 
 
 class AwaitLogin(msgspec.Struct, frozen=True, tag="supervisor.await_login"):
-    """Wait for the end of a login."""
+    """Wait until a login that has begun succeeds or fails."""
 
     ticket: int
 

@@ -2,7 +2,10 @@
 
 
 class CapdError(Exception):
-    """The base class. `code` is a JSON-RPC error code: one of docs/protocol.md, or a server's."""
+    """The base class of the library's errors.
+
+    `code` is a JSON-RPC error code: one of docs/protocol.md, or a server's.
+    """
 
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)

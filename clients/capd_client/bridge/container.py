@@ -144,7 +144,7 @@ def exec_words(engine: str, container: str, user: str = "") -> list[str]:
 
 
 def engine_of(container: str) -> str:
-    """Return the engine that has a running container.
+    """Return the engine, podman or docker, that has a running container of this name.
 
     Raises:
         FarSideError: none has it.

@@ -63,7 +63,7 @@ def start_daemon() -> bool:
 
 
 def is_daemon_up() -> bool:
-    """Tell whether anything answers at the socket."""
+    """Tell whether anything answers at the daemon's socket."""
     try:
         with Control(this_places().socket):
             return True

@@ -73,7 +73,7 @@ def agent_findings(
 
 
 def check_agent(seen: CheckContext) -> Iterator[Finding]:
-    """Check the agent; only on macOS."""
+    """Check the daemon as an agent of launchd; on systems other than macOS, yield nothing."""
     if sys.platform != "darwin":
         return
     launchd = Launchd(seen.env)

@@ -40,7 +40,7 @@ def check_other_editors(seen: CheckContext) -> Iterator[Finding]:
 
 
 def _servers(file: ServersFile) -> Mapping[str, Any] | None:
-    """Return the entries of the file by name; None if it cannot be read."""
+    """Return the servers' entries in a client's file, by name; None if it cannot be read."""
     try:
         return read_servers(file.path.read_text(encoding="utf-8"), file)
     except (FileNotFoundError, NotADirectoryError):

@@ -17,10 +17,10 @@ _AGAIN = "capd daemon install"
 
 
 def check_service(seen: CheckContext, lingering: Path = _LINGERING) -> Iterator[Finding]:
-    """Check the units. Without units there is only a note: a client starts the daemon then.
+    """Check the daemon's systemd units.
 
-    In tests, `lingering` replaces the folder in which systemd lists the users whose services
-    survive a logout.
+    Without units there is only a note: a client starts the daemon then. In tests, `lingering`
+    replaces the folder in which systemd lists the users whose services survive a logout.
     """
     path = seen.env.get("PATH", os.defpath)
     systemd = Systemd(seen.env)

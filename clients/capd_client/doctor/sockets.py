@@ -17,7 +17,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def check_socket(seen: CheckContext) -> Iterator[Finding]:
-    """Check the path, type and permissions of the socket for this environment."""
+    """Check the path, type and permissions of the daemon's socket for this environment."""
     path = seen.places.socket
     size = len(os.fsencode(path))
     if size > LONGEST_PATH_BYTES:

@@ -36,7 +36,7 @@ class HookList:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The keys that lead to the list."""
+        """The keys that lead to the list of hooks in the JSON file."""
         return ("hooks", self.event)
 
     def add(self, text: str) -> str:

@@ -31,7 +31,7 @@ class Opencode(Client):
 
     @property
     def whole_files(self) -> tuple[Path, ...]:
-        """The plugin's file, whole."""
+        """The plugin, a file whose whole content capd writes."""
         return (self.plugin,)
 
     def first_start(self) -> list[str]:

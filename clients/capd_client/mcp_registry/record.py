@@ -30,7 +30,7 @@ class SourceRecord:
     """The values of its inputs; a secret's is `{{ENV:KEY}}`."""
 
     def text(self) -> str:
-        """Return the content of the file."""
+        """Return the record as the content of its file, `registry.json`."""
         return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2) + "\n"
 
 

@@ -118,7 +118,7 @@ class TopApp(App[int]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Start both threads."""
+        """Start the two threads that ask the daemon."""
         self.query_one("#sessions", DataTable).add_columns(*SESSION_COLUMNS)
         self.query_one("#servers", DataTable).add_columns(*SERVER_COLUMNS)
         self.query_one("#decisions", DataTable).add_columns(*DECISION_COLUMNS)
@@ -127,7 +127,7 @@ class TopApp(App[int]):
         self.run_worker(self._listen, thread=True, name="listen")
 
     def on_unmount(self) -> None:
-        """Stop both threads."""
+        """Stop the two threads that ask the daemon."""
         self._is_over.set()
         self._wake.set()
         if self._listening is not None:

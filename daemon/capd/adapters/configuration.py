@@ -97,7 +97,7 @@ class SandboxTable(msgspec.Struct, frozen=True):
     """The settings of single servers, by globs of their names; the first that matches counts."""
 
     def rules(self) -> SandboxRules:
-        """Return the settings as rules."""
+        """Return these settings in the form that decides on the sandbox of each server."""
         servers = {
             glob: SandboxRule(table.level, table.masks, table.network)
             for glob, table in self.servers.items()
@@ -308,7 +308,7 @@ class BootstrapTable(msgspec.Struct, frozen=True):
     """How many characters a prompt hook delivers; the rest is in the prompt `bootstrap`."""
 
     def rules(self) -> BootstrapRules:
-        """Return the settings as rules."""
+        """Return these settings in the form by which bootstrap files are chosen and shortened."""
         return BootstrapRules(
             files=self.files,
             notes=self.notes,

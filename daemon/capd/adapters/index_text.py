@@ -41,7 +41,7 @@ _NO_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null
 
 
 class IndexFileError(CapdError):
-    """The file cannot be read or written; it stays as it is."""
+    """The file capability-index.yaml cannot be read or written; it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ _PROJECT_WORDS: Mapping[How, str] = {
 
 @dataclass(frozen=True, slots=True)
 class KeyDocument:
-    """The documentation of one key."""
+    """The documentation of one key of the configuration."""
 
     name: str
     type: str
@@ -45,7 +45,7 @@ class KeyDocument:
 
 
 def key_documents() -> list[KeyDocument]:
-    """Return the documentation of every key, in the order of the structs."""
+    """Return the documentation of every key of the configuration, in the order of the structs."""
     variables: dict[Path, str] = {path: variable for variable, path in VARIABLES.items()}
     return [
         KeyDocument(

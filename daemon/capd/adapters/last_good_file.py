@@ -65,7 +65,7 @@ class LastGoodFile:
         """The text that was saved."""
 
     def load(self) -> None:
-        """Read the file again; a file that cannot be used leaves the last good state in use."""
+        """Read the settings file again. If it cannot be used, the last good state stays in use."""
         if not self._is_begun:
             self._is_begun = True
             self._recall()

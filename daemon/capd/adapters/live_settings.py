@@ -89,7 +89,7 @@ class LiveSettings:
         clock: Callable[[], float] = time.monotonic,
         age: Callable[[Path], float] = age_of,
     ) -> None:
-        """Note where the settings are: in the file `config` and in variables of `environment`.
+        """Note where the settings are: in the folder `config` and in variables of `environment`.
 
         `load` reads them. `state` is the folder for last good states; None to save none. `reads`
         limits the wait for projects: if a network file system hangs, sessions start without the

@@ -20,7 +20,7 @@ Rows = Iterable[tuple[Sequence[str], float]]
 
 
 class _Numbers(Collector):
-    """Collects all metrics for one document."""
+    """Passes the metrics of one document to prometheus_client."""
 
     def __init__(self, families: Collection[Metric]) -> None:
         self._families = families

@@ -24,7 +24,7 @@ _FRAMES_BETWEEN_CHECKPOINTS = 32
 
 
 class FrameStalledError(CapdError):
-    """A line began and did not end in time."""
+    """A line of a server began and did not end in time."""
 
 
 class WriterFullError(CapdError):
@@ -36,7 +36,7 @@ class FrameCutError(CapdError):
 
 
 class WriterStalledError(CapdError):
-    """The peer stopped reading in the middle of a frame, and did not go on in time."""
+    """The server stopped reading in the middle of a frame, and did not go on in time."""
 
 
 @dataclass(frozen=True, slots=True)

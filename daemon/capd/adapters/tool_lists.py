@@ -42,7 +42,7 @@ _LIST: MsgpackCodec[ToolList] = MsgpackCodec(ToolList)
 
 
 class ToolLists:
-    """The saved lists of all servers."""
+    """The saved lists of tools of all servers."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class BadDataError(CapdError):
-    """A file is invalid; the text says where and why."""
+    """A file of labelled messages or of a catalog is invalid; the text says where and why."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class _CatalogueLine(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selects rows of a file."""
+    """Says which rows of a file of labelled messages are used."""
 
     split: str = ""
     set: str = ""

@@ -37,7 +37,7 @@ PARTS = ("all", "tune", "test")
 
 
 class BadInputError(CapdError):
-    """A file is invalid; the text has file, line and reason."""
+    """A file of tools or of queries is invalid; the text has file, line and reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def evaluate(
 
 
 def table(report: Report) -> str:
-    """Return the report for a person."""
+    """Return the measures in `report` as text for a person."""
     lines = [
         f"{report.tools} tools, {report.queries} queries ({report.skipped} skipped), {report.mode}",
         f"{'':12}{'mean':>8}   95 % interval",

@@ -65,7 +65,7 @@ class Vectorizer:
         return self.model.embed(texts, is_changed=bool(self._adapter))
 
     def of(self, texts: Iterable[str]) -> "dict[str, Vectors]":
-        """Return the unit vector of each text."""
+        """Return the unit vector of each text, by text."""
         wanted = list(dict.fromkeys(texts))
         if self._cache is not None:
             unknown = [text for text in wanted if text not in self._known]

@@ -43,7 +43,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class DirectCall(Pending):
-    """One call that needs no task of its own."""
+    """One call of a tool that needs no task of its own."""
 
     __slots__ = ("_calls", "request_id", "route", "take_back")
 
@@ -89,9 +89,9 @@ class DirectCalls:
     ) -> None:
         """Create an empty set of calls, whose answers are written to `sink`.
 
-        `on_over` is called for each call that has ended, or was taken back. `turnstile` limits how
-        many calls of the session run at a time. With `wants_dispatched`, the client is told of each
-        call before the server gets it. Large answers are sent by tasks in `nursery`.
+        Tasks in `nursery` write what cannot be written at once. `on_over` is called for each call
+        that has ended, or was taken back. `turnstile` limits how many calls of the session run at a
+        time. With `wants_dispatched`, the client is told of each call before the server gets it.
         """
         self._sink = sink
         self._nursery = nursery

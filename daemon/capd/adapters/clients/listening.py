@@ -47,7 +47,7 @@ class Listening:
         self._is_closed = False
 
     def close(self) -> None:
-        """End every stream with a proper result."""
+        """End every stream with the result that MCP has for its end."""
         self._is_closed = True
         if self._closing is not None:
             self._closing.set()

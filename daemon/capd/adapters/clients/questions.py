@@ -108,7 +108,10 @@ class Questions:
         return question is not None
 
     def on_progress(self, params: bytes) -> None:
-        """Pass the progress of an answer on, with the server's own token."""
+        """Send a server the progress that the client reports on an answer, with the server's token.
+
+        `params` are the params of the client's notification.
+        """
         try:
             key = _TOKEN.decode(params).progressToken
             question = self._open.get(key) if isinstance(key, str) else None
@@ -120,7 +123,7 @@ class Questions:
             return
 
     def close(self) -> None:
-        """Fail every open request."""
+        """Fail every request that the client has not answered."""
         self._is_over = True
         for question in list(self._open.values()):
             question.done.set()

@@ -77,7 +77,7 @@ _NOTHING: frozenset[int | str] = frozenset()
 
 
 class Upstream(ParkableConnection):
-    """A client's connection; `run` it in a task of its own.
+    """One client's MCP connection; `run` it in a task of its own.
 
     The hello says whether the client gets the frames `dispatched` (`wants_dispatched`) and
     `durable` (`knows_durable`), and which requests it will repeat (`again`). `version` is capd's

@@ -39,7 +39,7 @@ def connection_to_close(waiting: Sequence[Waiting[K]], most: int) -> K | None:
 
 
 class WaitingPlace:
-    """One connection's place in a pool, until `leave`."""
+    """The place of one connection in a pool of waiting connections, until `leave`."""
 
     def __init__(self, pool: "WaitingPool", waiting: Waiting[int], scope: trio.CancelScope) -> None:
         self._pool = pool

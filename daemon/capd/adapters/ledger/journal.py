@@ -37,7 +37,7 @@ class Journal:
         return len(self._notes)
 
     def note(self, note: Note) -> None:
-        """Add a note."""
+        """Add a note to the queue, without waiting. If the queue is full, drop the oldest note."""
         self.tally.note(note)
         if not self._is_kept:
             return

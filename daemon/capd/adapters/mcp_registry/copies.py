@@ -39,7 +39,7 @@ OnRead = Callable[[int], None]
 
 
 class CopyFiles:
-    """Reads and writes the files of the copies. Every method blocks."""
+    """Reads and writes the local copies of registries. Every method blocks."""
 
     def __init__(self, cache: Path) -> None:
         self._folder = cache / FOLDER
@@ -50,7 +50,7 @@ class CopyFiles:
         return found if found is not None and found.url == url else Copy(url)
 
     def write(self, copy: Copy) -> None:
-        """Write a copy.
+        """Write the copy of a registry to its file.
 
         Raises:
             OSError: the file cannot be written.

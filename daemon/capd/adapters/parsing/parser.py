@@ -144,7 +144,7 @@ class Parser:
         return unread, self._longest
 
     def reading(self) -> "BudgetedReader":
-        """Return a reader for the files of one project or tap."""
+        """Return a `Reader` for the files of one project or tap, which share one budget of time."""
         return BudgetedReader(self)
 
     def close(self) -> None:
@@ -220,7 +220,11 @@ class _Process:
     """One parser process, from its start to its end."""
 
     def __init__(self, longest: float, idle: float, environment: Mapping[str, str]) -> None:
-        """Start the process; raise OSError if that fails."""
+        """Start the process; `longest` and `idle` are as for `Parser`.
+
+        Raises:
+            OSError: it cannot be started.
+        """
         self._process = ChannelProcess(command(longest, idle), environment)
         self._channel = self._process.channel
         self._is_answering = False

@@ -57,7 +57,7 @@ NUMBER, ARCHITECTURE, PID, NEW_LIMIT_LOW, NEW_LIMIT_HIGH = 0, 4, 16, 32, 36
 
 
 class ConfinementRefusedError(Exception):
-    """The kernel refused an operation."""
+    """The kernel refused an operation by which this process confines itself."""
 
 
 class Kernel:

@@ -7,7 +7,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class TcpEnd:
-    """One end of a connection, as the kernel knows it."""
+    """One end of a TCP connection, as the kernel knows it: its user, and its socket's inode."""
 
     uid: int
     inode: int

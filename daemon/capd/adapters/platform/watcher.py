@@ -127,7 +127,7 @@ def end_marked(low: int, high: int, prefix: bytes) -> bool:
 
 
 def resume(pids: list[int]) -> None:
-    """Let stopped processes continue."""
+    """Let the processes with these pids continue, if they were stopped."""
     for pid in pids:
         send_signal(pid, _signal.SIGCONT)
 

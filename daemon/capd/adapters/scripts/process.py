@@ -419,7 +419,7 @@ def _bound() -> None:
 
 
 def start() -> None:
-    """Start the script process."""
+    """Start the script process, with standard input as its socket."""
     with socket.socket(fileno=os.dup(0)) as channel:
         main(channel, float(sys.argv[1]))
     # Exit at once; there is nothing to clean up.

@@ -108,7 +108,7 @@ class RunFiles:
         return await trio.to_thread.run_sync(_loaded, path)
 
     async def sweep(self) -> None:
-        """Remove runs that no client has asked for in a long time."""
+        """Remove saved runs of scripts that no client has asked for in a long time."""
         await trio.to_thread.run_sync(_swept, self._folder)
 
 
@@ -158,7 +158,7 @@ class RunJournal:
                 await self._append(Answered(id_, answer))
 
     async def remove(self) -> None:
-        """Remove the file."""
+        """Remove the file of the run."""
         self._known = frozenset()
         await trio.to_thread.run_sync(_removed, self.path, limiter=self._limiter)
 

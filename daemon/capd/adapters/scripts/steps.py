@@ -17,7 +17,7 @@ from capd.core.scripts.run import Answer, IssuedCall
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """Begin a script."""
+    """A request to a script process: begin a script."""
 
     script: str
     code: str
@@ -29,7 +29,10 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
 
 
 class Resume(msgspec.Struct, frozen=True, tag="resume"):
-    """Continue a script; `snapshot` is used if this process no longer has the script."""
+    """A request to a script process: continue a script.
+
+    `snapshot` is used if the process no longer has the script.
+    """
 
     script: str
     snapshot: bytes
@@ -37,13 +40,16 @@ class Resume(msgspec.Struct, frozen=True, tag="resume"):
 
 
 class Called(msgspec.Struct, frozen=True, tag="called"):
-    """The script wants to make these calls. They may be sent once the snapshot is saved."""
+    """The first answer to a step: the script wants to make these calls.
+
+    They may be sent once the snapshot is saved.
+    """
 
     calls: list[IssuedCall]
 
 
 class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
-    """The script waits for answers. `calls` are its new calls, as in `Called`."""
+    """The outcome of a step: the script waits for answers. `calls` are the new calls."""
 
     snapshot: bytes
     calls: list[IssuedCall]
@@ -52,7 +58,7 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """The script has ended, with a value as JSON or with an error."""
+    """The outcome of a step: the script has ended, with a value as JSON or with an error."""
 
     value: bytes = b""
     error: str = ""
@@ -63,7 +69,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 class Damaged(msgspec.Struct, frozen=True, tag="damaged"):
-    """The snapshot cannot be used; `reason` says why."""
+    """The outcome of a step: the snapshot cannot be used; `reason` says why."""
 
     reason: str
 

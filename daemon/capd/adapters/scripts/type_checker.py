@@ -60,7 +60,7 @@ class TypeChecker:
         return []
 
     def close(self) -> None:
-        """End the session."""
+        """End the session in which types are checked."""
         session, self._session, self._checks = self._session, None, 0
         if session is not None:
             with contextlib.suppress(monty.MontyError):

@@ -129,10 +129,14 @@ class ScriptWorkers:
 
 
 class _Process:
-    """One process, from its start to its end."""
+    """One script process, from its start to its end."""
 
     def __init__(self, idle: float, environment: Mapping[str, str]) -> None:
-        """Start the process; raise OSError if that fails."""
+        """Start the script process; `idle` and `environment` are as for `ScriptWorkers`.
+
+        Raises:
+            OSError: it cannot be started.
+        """
         self.script = ""
         self.steps = 0
         self._process = ChannelProcess(

@@ -123,7 +123,7 @@ class Listings:
                 self._cached.pop(kind, None)
 
     def cached(self, kind: str) -> dict[str, bytes] | None:
-        """Return a cached list in the form of `entries`; None if it has to be fetched first."""
+        """Return the cached list `kind`, as `entries` does; None if it has to be fetched first."""
         if kind.split("/", maxsplit=1)[0] not in self._server_connection.capabilities:
             return {}
         good_until, cached = self._cached.get(kind, (0.0, {}))

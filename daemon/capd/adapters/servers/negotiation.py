@@ -267,7 +267,10 @@ def _supported(error: bytes) -> Sequence[str]:
 
 
 class _DeclinedError(HandshakeError):
-    """The server answered with an error. It may accept the other generation, or another version."""
+    """The server answered `initialize` or `server/discover` with an error.
+
+    It may accept the other generation, or another version.
+    """
 
     def __init__(self, text: str, supported: Sequence[str]) -> None:
         super().__init__(text)

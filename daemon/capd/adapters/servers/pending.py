@@ -25,7 +25,7 @@ class Patience(Protocol):
 
 
 class Pending:
-    """One request in progress. A subclass handles the outcome in its `on_outcome`."""
+    """One request in progress at a server. A subclass handles the outcome in its `on_outcome`."""
 
     __slots__ = (
         *("_questions", "caller", "error", "is_done", "is_sent", "message_id", "method"),

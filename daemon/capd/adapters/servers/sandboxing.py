@@ -106,7 +106,7 @@ def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
 
 @dataclass(frozen=True, slots=True)
 class SandboxPlan:
-    """A requested sandbox, and the folders that it affects."""
+    """A requested sandbox of a server, and the folders that it affects."""
 
     sandbox_request: SandboxRequest
     own: tuple[Path, ...]

@@ -312,7 +312,7 @@ class _Stream:
         """Why it was never open."""
 
     def carries(self, member: str, wanted: str) -> bool:
-        """Tell whether the stream includes `wanted` in a member of its filter."""
+        """Tell whether the filter of the stream has `wanted` in its member `member`."""
         found = self.wanted.get(member)
         return isinstance(found, list) and wanted in found
 

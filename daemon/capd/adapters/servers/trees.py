@@ -45,7 +45,7 @@ class Tree:
     group: Path | None = None
 
     def membership(self, prefix: tuple[str, ...]) -> Membership:
-        """Return the method that finds the tree's processes.
+        """Return how the daemon finds the processes of the tree.
 
         `prefix` are the words before the server's own command.
         """

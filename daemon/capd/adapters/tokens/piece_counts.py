@@ -62,7 +62,7 @@ class PieceCounts:
         self.costs = TokenCosts(self._known)
 
     async def learn(self, texts: Iterable[str]) -> bool:
-        """Count the pieces of `texts` that are unknown.
+        """Count the tokens of those pieces of `texts` whose counts are unknown.
 
         Return whether the counts of these and of all earlier texts are known now.
         """

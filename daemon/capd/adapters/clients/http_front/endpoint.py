@@ -100,7 +100,7 @@ class _Shared:
 
 
 class Endpoint:
-    """Answers requests; `run` it in a task of its own."""
+    """Answers all requests to the one address of the HTTP front; `run` it in a task of its own."""
 
     def __init__(self, opener: SessionOpener, *, poll_after: float = 0.0) -> None:
         """Create the endpoint, whose sessions `opener` opens.

@@ -41,7 +41,7 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request; header names are in lower case."""
+    """An HTTP request; the names of its headers are in lower case."""
 
     method: str
     path: str
@@ -172,7 +172,7 @@ class HttpAnswer:
 
 
 class HttpConnection:
-    """A client's connection; `serve` it in a task of its own."""
+    """A client's HTTP connection; `serve` it in a task of its own."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream

@@ -146,7 +146,7 @@ class HttpSession:
         return self._under_way.get(name) or self._complete.get(name)
 
     async def end(self) -> None:
-        """End the session, and release what it holds."""
+        """End the session, and release the servers that it holds."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._feed.send(Frame(_GOODBYE))
 
@@ -203,9 +203,9 @@ class HttpSession:
             self.standalone.put(line)
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Call `on_gone` when the session is over. `nursery` is not used.
+        """Call `on_gone` when the session is over, for which a task in `nursery` waits.
 
-        No task is needed, because clients fetch the lines.
+        No task writes lines, because clients fetch them.
         """
         nursery.start_soon(self._watch, on_gone)
 

@@ -23,7 +23,7 @@ def _size(line: Line) -> int:
 
 
 class Outbox:
-    """The lines of one stream. Only its newest reader gets them."""
+    """The lines of one event stream. Only its newest reader gets them."""
 
     def __init__(self) -> None:
         self.is_over = False

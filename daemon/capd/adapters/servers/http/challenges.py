@@ -31,7 +31,7 @@ class Challenge:
         return cls(scopes_of(found.get("scope", "")), url if _URL.fullmatch(url) else "")
 
     def with_more(self, later: "Challenge") -> "Challenge":
-        """Return the demands of this answer merged with those of a later one."""
+        """Return these demands merged with those in a later answer of the server."""
         scopes = tuple(dict.fromkeys((*self.scopes, *later.scopes)))[:MOST_SCOPES]
         return Challenge(scopes, later.resource_metadata or self.resource_metadata)
 
@@ -46,6 +46,6 @@ class Challenge:
 
 
 def scopes_of(text: str) -> tuple[str, ...]:
-    """Return the valid scopes in a text, each once."""
+    """Return the valid OAuth scopes in a text such as `read write`, each once."""
     scopes = (each for each in text.split(" ") if _SCOPE.fullmatch(each))
     return tuple(dict.fromkeys(scopes))[:MOST_SCOPES]

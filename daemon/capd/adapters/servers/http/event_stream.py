@@ -18,12 +18,12 @@ _LONGEST_ID_BYTES = 8 * 1024
 
 
 class EventTooLargeError(CapdError):
-    """One event, or the text between two events, is too large."""
+    """One server-sent event, or the text between two of them, is too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event; with empty `data`, only its id matters."""
+    """One server-sent event; if its `data` are empty, only its id matters."""
 
     name: str
     data: bytes
@@ -48,7 +48,7 @@ class EventParser:
 
     @property
     def pending_bytes(self) -> int:
-        """The bytes of the event that has begun."""
+        """How many bytes the event that has begun takes."""
         return self._since_event_bytes
 
     def restart(self) -> None:

@@ -17,7 +17,7 @@ place."""
 
 
 class LargeBodies:
-    """The bodies of one connection that are being read."""
+    """The HTTP bodies of one connection that are being read, and the memory that they take."""
 
     def __init__(self) -> None:
         self.place = trio.Semaphore(1, max_value=1)
@@ -26,7 +26,7 @@ class LargeBodies:
 
 
 class LargeBody:
-    """One body that is being read."""
+    """One HTTP body that is being read."""
 
     def __init__(self, bodies: LargeBodies) -> None:
         self._bodies = bodies

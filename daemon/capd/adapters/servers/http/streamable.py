@@ -83,7 +83,7 @@ _CANCELLED: JsonCodec[_Cancelled] = JsonCodec(_Cancelled)
 
 @dataclass(slots=True, eq=False)
 class _Post:
-    """A request that waits for its reply."""
+    """A request that was sent to the server with a POST and waits for its reply."""
 
     message: Incoming
     is_modern: bool
