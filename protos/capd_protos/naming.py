@@ -114,7 +114,7 @@ def near_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
 
 
 def offer(found: Unclear) -> str:
-    """Return a sentence that offers the near names; empty if there are none."""
+    """Return words that offer the near names in `found`; empty if there are none."""
     if not found.near:
         return ""
     if found.is_ambiguous:

@@ -36,7 +36,7 @@ class BadPathError(CapdError):
 
 
 class Values(msgspec.Struct, frozen=True):
-    """How many values a path matches, and the first of them."""
+    """How many values a JSON path matches, and the first of them as JSON."""
 
     count: int
     """At most `MOST_VALUES`."""

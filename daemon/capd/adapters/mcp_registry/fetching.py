@@ -61,7 +61,7 @@ class Fetcher:
 
     @staticmethod
     async def opened() -> "Fetcher":
-        """Return a fetcher; the certificates are read in a thread."""
+        """Return a fetcher, after a thread has read the certificates that HTTPS needs."""
         return Fetcher(await trio.to_thread.run_sync(new_client, {}))
 
     async def aclose(self) -> None:

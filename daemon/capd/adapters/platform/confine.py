@@ -64,7 +64,11 @@ class Kernel:
     """Calls functions of the C library without the module `ctypes`, which takes 4 ms to import."""
 
     def __init__(self) -> None:
-        """Find the functions; raise ImportError if the interpreter lacks the module for that."""
+        """Open the C library, in which functions are looked up by name.
+
+        Raises:
+            ImportError: the interpreter lacks the module `_ctypes`.
+        """
         import _ctypes  # noqa: PLC0415
 
         self._ctypes = _ctypes
