@@ -2,7 +2,7 @@
 
 import pytest
 
-from capd_client.shim.login_environment import daemon_environment, nobodys_project, parse_lines
+from capd_client.shim.login_environment import daemon_environment, path_without_projects, parse_lines
 
 USER = {b"HOME": b"/home/ada", b"PATH": b"/usr/bin", b"CAPD_HOME": b"/capd", b"LC_ALL": b"C"}
 CLIENTS = {
@@ -30,12 +30,12 @@ MALLOC = {b"PYTHONMALLOC": b"malloc"}
     ],
 )
 def test_no_project_decides_where_the_daemon_finds_programs(path: bytes, kept: bytes) -> None:
-    assert nobodys_project(path, (b"/src/clone", b"/link"), b"/home/ada") == kept
+    assert path_without_projects(path, (b"/src/clone", b"/link"), b"/home/ada") == kept
 
 
 @pytest.mark.parametrize("folder", [b"/home/ada", b"/home", b"/"])
 def test_a_client_in_the_home_folder_has_the_path_of_its_user(folder: bytes) -> None:
-    assert nobodys_project(b"/home/ada/bin:/usr/bin", (folder,), b"/home/ada") == (
+    assert path_without_projects(b"/home/ada/bin:/usr/bin", (folder,), b"/home/ada") == (
         b"/home/ada/bin:/usr/bin"
     )
 

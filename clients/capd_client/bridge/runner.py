@@ -379,7 +379,10 @@ def _send_all(connection: socket.socket, kind: bytes, payload: bytes) -> None:
 
 
 class Guard:
-    """Carries one server's input and output over its connection, until one of them ends."""
+    """Carries the input and output of one server over a connection to the daemon.
+
+    It ends when the daemon, the runner or the server is gone.
+    """
 
     def __init__(
         self, connection: socket.socket, ends: tuple[int, int], server: subprocess.Popen[bytes]

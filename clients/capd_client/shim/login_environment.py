@@ -108,7 +108,7 @@ def daemon_environment(
         if _is_of_user(name) or (is_taken and is_of_network(name))
     }
     if b"PATH" in found:
-        path = nobodys_project(found.pop(b"PATH"), folders, own.get(b"HOME", b""))
+        path = path_without_projects(found.pop(b"PATH"), folders, own.get(b"HOME", b""))
         if path:
             found[b"PATH"] = path
     for name, value in login.items():
@@ -120,11 +120,12 @@ def daemon_environment(
     return found
 
 
-def nobodys_project(path: bytes, folders: "tuple[bytes, ...]", home: bytes) -> bytes:
-    """Return the PATH `path` without relative folders, npm's folders, and those inside `folders`.
+def path_without_projects(path: bytes, folders: "tuple[bytes, ...]", home: bytes) -> bytes:
+    """Return the PATH `path` without the entries that a project may control.
 
-    `folders` are the paths of the client's working folder. If the working folder is `home` or above
-    it, it does not count as a project.
+    Those are relative folders, `node_modules/.bin`, and `folders` with all that is below them.
+    `folders` are the known paths of the client's working folder, which may be reached through a
+    link. A path that is `home`, or is above it, is no project's and removes nothing.
     """
     projects = [
         folder.rstrip(b"/") + b"/"

@@ -148,12 +148,12 @@ class RulesTable(msgspec.Struct, frozen=True):
     """Patterns that allow, deny or ask, as `server:tool` or `tool`, with globs."""
 
     allow: tuple[str, ...] = ()
-    """If there are any, whatever matches none of them is denied."""
+    """If this list has patterns, whatever matches none of them is denied."""
     deny: tuple[str, ...] = ()
-    """Whatever matches any of them is denied."""
+    """Whatever matches any of these patterns is denied."""
     ask: tuple[str, ...] = ()
-    """A call of a tool that matches any of them waits until you approve it (docs/approval.md).
-    `*:destructive` matches every tool that may destroy something."""
+    """A call of a tool that matches any of these patterns waits until you approve it
+    (docs/approval.md). `*:destructive` matches every tool that may destroy something."""
 
 
 class PolicyTable(RulesTable, frozen=True):
@@ -191,7 +191,8 @@ class RegistryTable(msgspec.Struct, frozen=True):
     """`[registry]`: where `capd find` and `capd add` look (docs/find.md)."""
 
     urls: tuple[str, ...] = ("https://registry.modelcontextprotocol.io",)
-    """The MCP registries by URL, without `/v0.1`. Of a server in several, the first one counts."""
+    """The MCP registries by URL, without `/v0.1`. If several registries
+    have a server, the entry of the first one counts."""
 
 
 class RoutingTable(msgspec.Struct, frozen=True):
@@ -296,8 +297,8 @@ class BootstrapTable(msgspec.Struct, frozen=True):
     """`[bootstrap]`: files of a project that models get at the start (docs/memories.md)."""
 
     enabled: bool = False
-    """Whether the files are delivered in every project. `[projects."/FOLDER"] bootstrap` sets it
-    for one."""
+    """Whether the project's files that `files` lists are delivered at the start of a conversation,
+    in every project. `[projects."/FOLDER"] bootstrap` sets it for one."""
     files: tuple[str, ...] = FILES
     """The files, by their paths in the project, in the order of delivery."""
     notes: str = NOTES

@@ -66,7 +66,10 @@ class PlaceLock:
         self._fd = -1
 
     def take(self) -> None:
-        """Lock the file. If somebody has removed it since, another call locks the new file.
+        """Create the file if it is missing, and lock it.
+
+        If the file is removed while it is locked, another call of `take` creates and locks a new
+        one, and releases the old lock.
 
         Raises:
             AlreadyServedError: another daemon holds the lock; its pid is in the text.

@@ -47,7 +47,10 @@ _KNOWN = frozenset(
 
 
 class MistakeError(CapdError):
-    """The schema of a mistake is not valid; the text says where and why."""
+    """A JSON Schema by which a memory recognises wrong calls is invalid.
+
+    The text says where and why.
+    """
 
 
 def checked_mistake(schema: object) -> bytes:

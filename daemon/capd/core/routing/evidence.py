@@ -370,8 +370,9 @@ class EvidenceIndex:
     def _measured(self, background: "Vectors", projection: Projection | None) -> _Scales:
         """Return the mean and deviation of each kind of evidence over background messages.
 
-        With a projection, `background` has the images of the background messages, and the lengths
-        of the rows are kept as well.
+        With a projection, `background` has their images (`Projection.images`), and the lengths that
+        triggers and descriptions have after the projection are stored in `_lengths` and
+        `_description_lengths`.
         """
 
         def cosines_of(some: _Rows, part: slice, lengths: "Vectors") -> "Vectors":

@@ -71,7 +71,7 @@ class SavedTool(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedView(msgspec.Struct, frozen=True):
-    """Which tools the client was shown (the mode), and the facts that this was based on."""
+    """How the client saw its tools (`mode`), and the facts by which this was chosen."""
 
     mode: str
     reason: str
