@@ -26,12 +26,13 @@ def rows(name: str) -> list[Row]:
     return Selection().rows([HERE / f"routing/{name}.jsonl"])
 
 
-def near_ties(public: route.Router, names: set[str]) -> None:
+def near_ties(public: route.Router, names: set[str], file: str) -> None:
+    print(f"\n{file}:\n")
     print("| siblings | messages | switched on | both suggested | one suggested | silent |")
     print("|---|---|---|---|---|---|")
     total: Counter[str] = Counter()
     pairs: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows("near_ties"):
+    for row in rows(file):
         if names.issuperset(row.either):
             pairs.setdefault(row.either, []).append(row)
     for pair, messages in pairs.items():
@@ -115,7 +116,9 @@ def main() -> int:
         data / "octomind-tap",
         overlays=[OVERLAYS / "starter", OVERLAYS / "octomind"],
     )
-    near_ties(route.Router(public, profile, vectorizer), {str(each.id.name) for each in public})
+    names = {str(each.id.name) for each in public}
+    for file in ("near_ties", "near_ties-third"):
+        near_ties(route.Router(public, profile, vectorizer), names, file)
     without = route.Router(both, profile, vectorizer, keys=())
     lacking = {str(each.id.name) for each in both if each.wanted_keys}
     print(f"\n{len(both) - len(lacking)} of {len(both)} capabilities can be used without a key.\n")

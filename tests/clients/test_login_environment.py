@@ -2,7 +2,11 @@
 
 import pytest
 
-from capd_client.shim.login_environment import daemon_environment, path_without_projects, parse_lines
+from capd_client.shim.login_environment import (
+    daemon_environment,
+    path_without_projects,
+    parse_lines,
+)
 
 USER = {b"HOME": b"/home/ada", b"PATH": b"/usr/bin", b"CAPD_HOME": b"/capd", b"LC_ALL": b"C"}
 CLIENTS = {
