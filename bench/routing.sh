@@ -33,7 +33,7 @@ measure "public (tuned on)" "${tap[@]}" "${overlays[@]}" --skip-unknown-labels \
     --data "$here/routing/third-public-a.jsonl" --data "$here/routing/third-public-b.jsonl" \
     --data "$here/routing/fourth-public.jsonl" --data "$here/routing/fifth-public.jsonl"
 # Sets that no fit has seen. What looks at them often is fitted to them.
-for set in held-back held-back-second held-back-third; do
+for set in held-back held-back-second held-back-third held-back-siblings; do
     measure "starter, $set" "${starter[@]}" --data "$here/routing/$set-starter.jsonl"
     measure "public, $set" "${tap[@]}" "${overlays[@]}" --skip-unknown-labels \
         --data "$here/routing/$set-public.jsonl"
