@@ -4,8 +4,8 @@ import pytest
 
 from capd_client.shim.login_environment import (
     daemon_environment,
-    path_without_projects,
     parse_lines,
+    path_without_projects,
 )
 
 USER = {b"HOME": b"/home/ada", b"PATH": b"/usr/bin", b"CAPD_HOME": b"/capd", b"LC_ALL": b"C"}

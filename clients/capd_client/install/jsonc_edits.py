@@ -88,10 +88,10 @@ def _demand(text: str, node: Node, kind: type, path: Path) -> None:
 
 
 def _span_to_cut(text: str, start: int, end: int, comma: int) -> tuple[int, int]:
-    """Return the span to cut in order to remove a child from `start` to `end`.
+    """Return the span to cut to remove the child that spans `start` to `end`.
 
-    `comma` is the position of its comma, -1 for none. A comma that follows directly is included. So
-    are whole lines, if nothing else is on them.
+    `comma` is the position of the comma after the child, -1 if there is none. The comma is included
+    if only white space precedes it. Whole lines are included if nothing else is on them.
     """
     if comma >= 0 and not text[end:comma].strip(_SPACE):
         end = comma + 1

@@ -105,10 +105,10 @@ class ToolVectors:
             self._need.set()
 
     async def of_query(self, text: str, *, waits: bool = True) -> "Vectors | None":
-        """Return the unit vector of a query; None if the model cannot compute it at once.
+        """Return the unit vector of a query; None if the model gives none within `QUERY_TIMEOUT`.
 
-        Without `waits`, the result is None at once if the model did not answer the last time. The
-        model is then loaded in the background, for a later query.
+        After a None, the model is loaded in the background, for a later query. Without `waits`, the
+        model is not asked if it gave no vector the last time.
         """
         if self._is_silent and not waits:
             self._ask_again()

@@ -243,10 +243,7 @@ class CatalogVectors:
             self._attempt = trio.CancelScope()
             try:
                 with self._attempt:
-                    words = await self._warm_up(catalog)
-                    made = await self._compared_with(
-                        catalog, await self._of_catalog(catalog, words), words
-                    )
+                    made = await self._prepared(catalog)
             except ActorUnavailableError as error:
                 if isinstance(error, AskTimeoutError) and not isinstance(error, AskLostError):
                     self._bus.publish(embedder.EmbedderStuck())
@@ -269,8 +266,13 @@ class CatalogVectors:
                 # Drop the references, so that `_finish` returns the memory: it is more than half of
                 # that of a daemon with one session.
                 siblings = made.words.siblings
-                del made, catalog, words
+                del made, catalog
                 await trio.to_thread.run_sync(_finish, dropped, siblings, self._cache, capabilities)
+
+    async def _prepared(self, catalog: Catalog) -> "Comparison":
+        """Return the comparison with `catalog`; load the model and compute the missing vectors."""
+        words = await self._warm_up(catalog)
+        return await self._compared_with(catalog, await self._of_catalog(catalog, words), words)
 
     async def _warm_up(self, catalog: Catalog) -> "CatalogWords":
         """Load the model. Return the words of `catalog`, which are read meanwhile.

@@ -134,7 +134,10 @@ class ClientCall:
         return self._connection.is_over
 
     async def durable(self) -> None:
-        """Tell the client that the request may have run, and that the next daemon continues it.
+        """Send the client the frame `durable`: the request may run from now on.
+
+        If this daemon ends, the next one can continue it.
+
 
         Raises:
             RefusedError: the client's connection is gone.

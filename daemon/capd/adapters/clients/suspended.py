@@ -100,7 +100,7 @@ class SuspendableCall:
             self.caller.tell(method, params)
 
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
-        """Have the call return to the client with a question; wait for the repeated call's answer.
+        """Send the client a question as the call's result; return the answer in its repeated call.
 
         Raises:
             RefusedError: the call ends before the answer comes.
