@@ -47,7 +47,7 @@ class MemoryStore:
         """Return the file of the memory `name`, and its text.
 
         Raises:
-            NotStoredError: there is none of this name, or it cannot be read.
+            NotStoredError: no memory has this name, or it cannot be read.
         """
         file = self._file(name)
         try:
@@ -86,7 +86,7 @@ class MemoryStore:
         """Move the memory `name` to the folder `.forgotten`, and return its new path.
 
         Raises:
-            NotStoredError: there is none of this name.
+            NotStoredError: no memory has this name.
         """
         file = self._file(name)
         folder = self.folder / FORGOTTEN

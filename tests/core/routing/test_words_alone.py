@@ -24,7 +24,7 @@ KNOWN = [
 def test_in_a_catalog_too_large_to_be_compared_nothing_is_sure(
     triggers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    phrases = [f"count the boxes of shelf {number}" for number in range(triggers)]
+    phrases = [f"count the boxes in aisle {number}" for number in range(triggers)]
     several = [capability(name, *phrases) for name in ("one", "two", "three")]
     catalog = [*KNOWN, *several]
     monkeypatch.setattr(words_alone, "MOST_PHRASES", 5 + 3 * triggers)

@@ -270,7 +270,7 @@ def import_onnxruntime() -> Any:
         ImportError: it is not installed, or cannot be loaded.
     """
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    import onnxruntime  # noqa: PLC0415
+    import onnxruntime  # noqa: PLC0415 - large, and needed only where the model runs
 
     return onnxruntime
 

@@ -284,6 +284,8 @@ class _Scales:
 class _Products(NamedTuple):
     """The products of a message's vector with a catalog's vectors."""
 
+    images: "Sequence[Vectors]"
+    """The image of the message; nothing without a projection."""
     cosines: "Vectors"
     """The cosine with each trigger; in eight bits if there are many triggers."""
     with_image: "Sequence[Vectors]"
@@ -423,7 +425,7 @@ class EvidenceIndex:
         images = self._images([message])
         cosines, *with_image = self._rows.cosines([message, *images])
         described, *described_by_image = self._descriptions.cosines([message, *images])
-        compared = _Products(cosines, with_image, described, described_by_image)
+        compared = _Products(images, cosines, with_image, described, described_by_image)
         return self._found(text, message, parts, compared)
 
     def found_in_parts(
@@ -452,7 +454,9 @@ class EvidenceIndex:
         for number, at in enumerate(chosen):
             its = slice(number, number + 1)
             by_image = described[len(chosen) :][its]
-            compared = _Products(cosines[at], with_images[its], described[number], by_image)
+            compared = _Products(
+                images[its], cosines[at], with_images[its], described[number], by_image
+            )
             found.append((at, self._found(texts[at], vectors[at], len(texts), compared)))
         return found
 
@@ -468,10 +472,10 @@ class EvidenceIndex:
 
         terms = words(text)
         bm25 = self.lexicon.bm25.scores(terms)
-        cosines, with_image, described, described_by_image = compared
+        images, cosines, with_image, described, described_by_image = compared
         if self._rows.is_coarse:
             self._compare_again(message, cosines, bm25)
-            for image, products in zip(self._images([message]), with_image, strict=True):
+            for image, products in zip(images, with_image, strict=True):
                 self._compare_again(image, products, bm25)
         triggers, triggers_z, best, phrases, phrases_z = self._compared(
             cosines, self._scales, self._neutral
