@@ -55,7 +55,7 @@ class CuratorClient(ActorClient):
     ) -> messages.SessionOpened | messages.CuratorRefused:
         """Open or resume the session for a client's connection.
 
-        The client's hello (the first line on the connection) was accepted before.
+        Call this only after the client's hello, the first line on the connection, was accepted.
         """
         return await self._ask(request, _SESSION_OPENED, timeout)
 

@@ -34,13 +34,16 @@ class LedgerClient(ActorClient):
     async def uses(
         self, since: float, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.UsesCounted | messages.LedgerRefused:
-        """Count the successful calls of each tool since a point in time."""
+        """Count the successful calls of each tool since `since`, in seconds since the epoch."""
         return await self._ask(messages.CountUses(since), _USES_COUNTED, timeout)
 
     async def sums(
         self, since: float, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.CallsSummed | messages.LedgerRefused:
-        """Return how many calls each capability had since a point in time, and how they ended."""
+        """Return how many calls each capability had, and how they ended.
+
+        Only calls after `since`, in seconds since the epoch, count.
+        """
         return await self._ask(messages.SumCalls(since), _CALLS_SUMMED, timeout)
 
     async def decisions(

@@ -72,14 +72,17 @@ class RegistryClient(ActorClient):
     async def capabilities(
         self, project: str = "", *, all_projects: bool = False, timeout: float = ANSWER_TIMEOUT
     ) -> list[messages.CapabilityEntry]:
-        """List everything that taps define, including what cannot be used."""
+        """List everything that taps define, including what cannot be used.
+
+        With `all_projects`, what other known projects define is listed, too.
+        """
         reply = await self._ask(
             messages.ListCapabilities(project, all_projects), _CAPABILITIES_LISTED, timeout
         )
         return reply.capabilities
 
     async def specs(self, *, timeout: float = ANSWER_TIMEOUT) -> list[CapabilitySpec]:
-        """List every capability that can be used, of all known projects as well."""
+        """List every capability that can be used, including those of all known projects."""
         return (await self._ask(messages.ListSpecs(), _SPECS_LISTED, timeout)).capabilities
 
     async def progress(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ProgressDescribed:
@@ -106,7 +109,10 @@ class RegistryClient(ActorClient):
     async def describe(
         self, project: str = "", *, all_projects: bool = False, timeout: float = ANSWER_TIMEOUT
     ) -> messages.RegistryDescribed:
-        """Return which taps are loaded, and the newest routing decisions."""
+        """Return which taps are loaded, and the newest routing decisions.
+
+        With `all_projects`, the result has the secrets that any known project needs.
+        """
         return await self._ask(
             messages.DescribeRegistry(project, all_projects), _REGISTRY_DESCRIBED, timeout
         )

@@ -54,7 +54,8 @@ class SupervisorClient(ActorClient):
     ) -> list[SessionKey]:
         """Release a session's lease on an instance; return the sessions that still hold it.
 
-        With `at_once`, an instance without holders ends without its linger.
+        With `at_once`, an instance that no session holds is stopped immediately. Otherwise it is
+        kept for some seconds.
         """
         reply = await self._ask(
             messages.ReleaseServer(session, instance, at_once), _HOLDS_RELEASED, timeout
@@ -90,7 +91,11 @@ class SupervisorClient(ActorClient):
     async def log_in(
         self, request: messages.LogIn, *, timeout: float
     ) -> messages.LoginOpened | messages.LoginFailed:
-        """Begin a login at a server that is reached by URL; return its ticket and address."""
+        """Begin a login at a server that is reached by URL.
+
+        Return the address that the person opens, and the login's ticket: a number by which
+        `paste_login` and `await_login` know it.
+        """
         return await self._ask(request, _LOGIN_OPENED, timeout)
 
     async def paste_login(

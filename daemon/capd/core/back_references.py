@@ -14,7 +14,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-# Not `weakref.WeakMethod`, of which each is half a kilobyte, and a session has five.
+# A `weakref.WeakMethod` takes half a kilobyte, and a session would have five.
 class _WeakCall(Generic[P, R]):
     __slots__ = ("_function", "_owner")
 

@@ -25,7 +25,7 @@ def leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
 
 
 def described(error: BaseException) -> dict[str, str]:
-    """Return log fields for `error`: type, text and traceback, never the values around it.
+    """Return log fields for `error`: type, text and traceback, never values of variables.
 
     A group is described by its leaves, because its own text says nothing.
     """

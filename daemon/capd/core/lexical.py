@@ -65,7 +65,7 @@ def words(text: str) -> list[str]:
     found: list[str] = []
     for run in _RUN.findall(folded.replace("'", "").replace("’", "")):
         if run.islower() and run.isalpha() and run.isascii():
-            # One part, as are nearly all.
+            # Nearly all runs have a single part.
             found.append(run)
             continue
         parts = _PART.findall(run)
@@ -122,7 +122,7 @@ class _Postings:
 
         number_of = np.repeat(np.arange(self.size, dtype=np.int32), lengths)
         key_of = np.frombuffer(keys, np.int64)
-        # Stable: within a term by document.
+        # Stable, so within a term the order of the documents stays.
         order = np.argsort(key_of, kind="stable")
         number_of, key_of = number_of[order], key_of[order]
         is_other_term = np.diff(key_of, prepend=key_of[:1] - 1) != 0

@@ -44,14 +44,14 @@ _STORED_SECRETS = (
         r"(?=[A-Za-z0-9+_-]{0,200}\d)[A-Za-z0-9+_-]{40,}"
     ),
 )
-"""Other secrets in texts that are stored, from which no known values are removed."""
+"""Other forms of secrets, for texts that are stored: known values are not removed from these."""
 
 
 def redactor(values: Iterable[str]) -> Callable[[str], str]:
     """Return a function that replaces each of `values` in a text by `MARK`.
 
-    A value is also found quoted for a URL and in base64. One of fewer than `SHORTEST` characters
-    is left alone.
+    A value is also found quoted for a URL and in base64. A value of fewer than `SHORTEST`
+    characters is left alone.
     """
     forms: set[str] = set()
     for value in values:

@@ -171,8 +171,8 @@ class FrameClient:
     async def ask(self, request: msgspec.Struct, deadline: float) -> msgspec.Raw:
         """Send a request to the process and return the body of its reply.
 
-        `deadline` tells the other process for how many seconds the caller waits. The caller has to
-        limit the wait itself.
+        `deadline` is the number of seconds for which the caller waits, and is sent to the other
+        process. The caller has to limit the wait itself.
 
         Raises:
             ChannelOverError: the other process ended; it may have carried the request out.

@@ -2,7 +2,7 @@
 
 A tool that is *withheld* is on no list, found by no search, and not called.
 
-    unknown ──first list──> trusted          (in quarantine: added, and withheld)
+    unknown ──first list──> trusted          (mode quarantine: added, and withheld)
     trusted ──another definition──> changed ──accepted──> trusted
        ^  └──listed no more──> removed             │
        └──no running instance lists it─────────────┴──rejected──> withheld for good
@@ -10,8 +10,8 @@ A tool that is *withheld* is on no list, found by no search, and not called.
 
 Apart from the first list, only a person decides what is trusted. A tool may have several trusted
 definitions, because a server's list may depend on its settings; each has a digest. If the baseline
-of a server was lost, and changes of this server are withheld, all its tools are withheld until a
-person accepts them.
+of a server was lost, and the rules withhold changed tools of this server, all its tools are
+withheld until a person accepts them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ MOST_DIGESTS = 8
 MOST_TOOLS = 4000
 
 MOST_TEXT_BYTES = 24 << 20
-"""The most bytes of definitions that are kept of one server; beyond it, only digests are."""
+"""The most bytes of definitions that are kept of one server; of others, only digests are kept."""
 
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 

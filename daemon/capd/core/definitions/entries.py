@@ -1,8 +1,8 @@
 """Checks the entries of a server's lists of prompts, resources and templates.
 
 Hidden characters are removed from the texts of an entry. Its name or URI cannot be changed, because
-clients request the entry by it, so an entry with hidden characters there is left out. Of a list
-with too many entries only the first ones are listed.
+clients request the entry by it, so an entry with hidden characters there is left out. If a list has
+too many entries, only the first ones are listed.
 """
 
 import msgspec

@@ -23,7 +23,7 @@ OWN_WORDS = ("verb", "do", "use_when")
 ACTIVATION = "activation"
 OWN_ACTIVATION = ("automatic", "threshold", "priority", "triggers")
 LONGEST = 400
-"""Characters of a person's text that are used."""
+"""The most characters of a person's text that are used."""
 
 Values = dict[str, Any]
 

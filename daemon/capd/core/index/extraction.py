@@ -95,7 +95,7 @@ def _without_ies(word: str) -> str:
 def _first_sentence(text: str) -> str:
     first = _SENTENCE_END.split(text, maxsplit=1)[0].strip().rstrip(".;:。")
     opened, _, inside = first.rpartition("(")
-    # The sentence ended within brackets, which are left out.
+    # If the sentence ended inside brackets, the text from the open bracket on is left out.
     return opened.strip() if opened and ")" not in inside else first
 
 

@@ -17,7 +17,7 @@ from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.index import IndexEntry, Revision
 
 AT_ONCE = 20
-"""Capabilities in one question: the answer has a thousand tokens."""
+"""The most capabilities in one question: an answer about this many has a thousand tokens."""
 TOKENS_EACH = 120
 SYSTEM = (
     "You write an index of tools for other models. Answer with one JSON object and nothing else."

@@ -21,8 +21,8 @@ SUMMARY_TOKENS = 60
 _LEAST_DO = 4
 """The fewest tokens of a shortened sentence; a shorter one is left out."""
 _FAIR_DO = 12
-"""The tokens that an entry's description may take at least, as long as they fit. So the better
-entries get descriptions, even if no room is left for those of the others."""
+"""Each entry's share of the room is at least this many tokens, as long as they are left. So the
+best entries get descriptions, and the last ones may get none."""
 
 _NOBODY = CapabilityId(TapName("t"), CapabilityName("n"))
 _NOTHING = TokenCosts()
@@ -56,7 +56,7 @@ def call_of(tool: str) -> Call:
 def suggestions(
     entries: Sequence[IndexEntry], call: Call, costs: TokenCosts, room: int = SUMMARY_TOKENS
 ) -> Suggestions:
-    """Return a text of at most `room` tokens about capabilities that may be meant.
+    """Return a text of at most `room` tokens about capabilities that fit a message.
 
     `entries` are the entries of these capabilities, the best first.
     """

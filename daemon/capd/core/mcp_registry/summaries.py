@@ -53,7 +53,7 @@ class Copy(msgspec.Struct):
     synced_at: float = 0.0
     """When the last complete refresh began, in seconds since the epoch; 0 for never."""
     since: str = ""
-    """The time of that refresh, as the registry expects it in `updated_since`."""
+    """When the last complete refresh began, as the registry expects it in `updated_since`."""
     etag: str = ""
     """The HTTP ETag of the list, if it has a single page."""
     cursor: str = ""

@@ -96,7 +96,7 @@ def filled_url(text: Template, values: Mapping[str, str]) -> str | None:
     """Return the URL of a template with its values percent-encoded.
 
     So no value changes another part of the URL. A value is not encoded if the URL begins with it,
-    or if it is a secret's placeholder. None if a value is missing.
+    or if it is a secret's placeholder. The result is None if a value is missing.
     """
     encoded = {
         name: value

@@ -13,7 +13,7 @@ FILES = ("AGENTS.md", "USER.md", "HEARTBEAT.md", "MEMORY.md", "experiments/READM
 NOTES = "memory/{date}.md"
 """The path of the note of one day; the notes of today and yesterday are used."""
 MOST_CHARACTERS = 160_000
-"""More characters of all files together cause a warning, because every session gets them."""
+"""If the files together have more characters, the user is warned: every session gets them."""
 HOOK_CHARACTERS = 9_000
 """The most characters in a prompt hook's output, which clients cut at ten thousand."""
 PROMPT = "bootstrap"

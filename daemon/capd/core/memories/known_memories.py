@@ -13,7 +13,7 @@ Tool = tuple[ServerName, ToolName, WireName]
 """A tool: its server, its name there, and the name under which clients know it."""
 
 MOST_TOOLS = 10_000
-"""How many tools' memories are cached; then the cache is emptied."""
+"""The most tools whose memories are cached. When the cache is full, it is emptied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class PricedMemory:
 
 @dataclass(frozen=True, slots=True)
 class ToolMemories:
-    """The memories about one tool, and what they add to its description or refuse."""
+    """The memories about one tool, with its note and the memories that refuse calls."""
 
     memories: tuple[PricedMemory, ...] = ()
     refusing: tuple[MemorySpec, ...] = ()
-    """The corrective memories that refuse calls which repeat their mistake."""
+    """The memories that describe a mistake, and refuse calls that repeat it."""
     note: str = ""
     """The text to add to the tool's description; empty for none."""
     note_tokens: int = 0

@@ -88,7 +88,7 @@ class Lessons:
     _counts: dict[Lesson, int] = field(default_factory=dict)
 
     def learned(self, lesson: Lesson) -> None:
-        """Count one more time that a lesson came up."""
+        """Add one to the count of a lesson."""
         count = self._counts.pop(lesson, 0)
         self._counts[lesson] = count + 1
         while len(self._counts) > MOST_LESSONS:
@@ -153,8 +153,8 @@ def _words(name: str, wrong: Mapping[str, Any], right: Mapping[str, Any]) -> str
 def _mistake(wrong: Any, right: Any) -> dict[str, Any]:
     """Return a JSON Schema that wrong values of an argument match.
 
-    `wrong` is the value in the call that failed, and `right` the one in the call that worked. For
-    lists it is the schema of the items that `right` lacks.
+    `wrong` is the value in the call that failed, and `right` the one in the call that worked. If
+    both are lists, the schema describes lists with the items of `wrong` that `right` lacks.
     """
     if isinstance(wrong, list) and isinstance(right, list):
         gone = [each for each in wrong if not any(_is_same(each, other) for other in right)]

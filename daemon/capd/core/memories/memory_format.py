@@ -65,9 +65,9 @@ class MemoryFile:
     path: str
     """The path for a person, used in findings."""
     file: str
-    """The path of the file itself, which the memory keeps."""
+    """The full path of the file, which is stored in the memory."""
     content: bytes
-    """At most one byte more than `LARGEST_BYTES`."""
+    """The file's bytes. If it is too large, only the first `LARGEST_BYTES` + 1 of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _toml_value(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    # JSON's strings are TOML's basic ones, but for DEL.
+    # A JSON string is a basic string of TOML, except for the character DEL.
     return msgspec.json.encode(str(value)).decode().replace("\x7f", "\\u007F")
 
 

@@ -111,7 +111,7 @@ def _joined(one: _State, other: _State) -> _State:
 def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
     """Return at most `most` of the partial solutions `states`.
 
-    A state is dropped if another one has no more tokens and no less worth.
+    A state is dropped if another one has at most as many tokens and at least as much worth.
     """
     fitting = [each for each in states if each.tokens <= budget]
     fitting.sort(key=lambda each: (each.tokens, -each.worth))

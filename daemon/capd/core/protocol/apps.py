@@ -2,14 +2,16 @@
 
 A tool's definition names the page of its app in `_meta.ui.resourceUri`. The client reads the page
 and shows it, and the page calls tools through the client. The page uses the server's own tool
-names, not those under which clients know the tools, so capd has to find the server. The first of
-these rules that fits decides:
+names, not those under which clients know the tools, so capd has to find the server. The
+candidates are the servers that have a tool of the called name. If the call names a page in
+`_meta.ui.resourceUri`, only servers with this page are candidates. The first line that is true
+decides:
 
-    the call's `_meta.ui.resourceUri`  ──>  the server with that app
-    a tool of the app was called       ──>  the one such server that has the tool
-    a page of the app was read         ──>  the one such server that has the tool
-    several servers fit                ──>  none of them: it is ambiguous
-    none fits                          ──>  no app makes the call
+    the call names a page, and there is one candidate        ──>  this candidate
+    an app's tool was called at one or more candidates       ──>  the one; ambiguous if several
+    an app's page was read from one or more candidates       ──>  the one; ambiguous if several
+    the call names a page, and there are several candidates  ──>  ambiguous
+    anything else                                            ──>  no app makes the call
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -33,7 +35,7 @@ class _Ui(msgspec.Struct):
 class _Meta(msgspec.Struct):
     ui: _Ui | None = None
     flat: str = msgspec.field(name="ui/resourceUri", default="")
-    """The form of the drafts of the extension."""
+    """The page's URI, where the drafts of the extension had it."""
 
 
 class _Tool(msgspec.Struct):
@@ -146,7 +148,7 @@ class OpenApps:
         return [dict(self._called), dict(self._read)] if self else []
 
     def restore(self, saved: Sequence[Mapping[str, ServerIdentity]]) -> None:
-        """Restore the apps of an earlier session with this key."""
+        """Restore the apps of an earlier session with the same key."""
         for known, before in zip((self._called, self._read), saved, strict=False):
             for page, server in before.items():
                 _put(known, page, server)

@@ -100,7 +100,7 @@ _INPUT_REQUIRED: JsonCodec[InputRequired] = JsonCodec(InputRequired)
 
 
 class EnvelopeError(CapdError):
-    """A stateless request's `_meta` is not valid; has the JSON-RPC error to answer with."""
+    """A stateless request's `_meta` is not valid. The attributes are the JSON-RPC error to send."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)

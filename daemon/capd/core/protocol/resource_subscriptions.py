@@ -32,7 +32,7 @@ class ResourceSubscriptions:
         return {uri: self._servers[uri] for uri in uris if uri in self._servers}
 
     def restore(self, servers: Mapping[str, ServerIdentity]) -> None:
-        """Restore the subscriptions of an earlier session with this key."""
+        """Restore the subscriptions of an earlier session with the same key."""
         self._servers.update(servers)
 
     @property

@@ -51,7 +51,7 @@ def is_within(uri: str, subscribed: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Which servers to ask for a resource, or which ones it is unclear between."""
+    """The servers to ask for a resource, or the possible ones if it is unclear which one has it."""
 
     servers: list[ServerIdentity]
     """The servers to ask; more than one only if several list the resource."""
@@ -67,8 +67,8 @@ def owners(
 ) -> Owners:
     """Return which servers to ask for `uri`. A server is never asked for another one's resource.
 
-    The servers that list `uri` are asked. If none does, the server `linked` is asked, which linked
-    to it in a result, or else the server whose template fits with the most literal characters.
+    The servers that list `uri` are asked. If none does, a server in `linked`, which linked to `uri`
+    in a result, is asked, or else the server whose template fits with the most literal characters.
     `listed` has the listed URIs of every candidate, `templates` their templates. A single candidate
     is always asked, because a server need not list everything.
     """
@@ -93,7 +93,7 @@ def _fit(templates: Iterable[str], uri: str) -> int:
 
 
 def spellings(uri: str) -> tuple[str, ...]:
-    """Return a URI as it is written, followed by what a server may make of it, if that differs.
+    """Return a URI as it is written, then the form that a server may decode it to, if it differs.
 
     In the second form percent-encoding is decoded, and `.` and `..` are resolved. A rule about a
     URI must be checked against both forms.

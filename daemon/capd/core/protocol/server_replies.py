@@ -4,7 +4,7 @@ A reply is passed on unchanged, with three exceptions:
 
     an error that is not JSON-RPC          `code` or `message` is missing or of another type, or
                                            the error is a text: a strict client could not read it
-    an error that looks like capd's own    its `code`, or `data.capd`
+    an error that looks like capd's own    its `code` is one of capd's, or it has `data.capd`
     a result that looks like capd's own    a key of its `_meta` begins with `capd/`
 
 Otherwise a server could claim that a call was not sent although it ran, and a client would repeat
@@ -47,7 +47,7 @@ _META: JsonCodec[_Meta] = JsonCodec(_Meta)
 
 
 def passed_error(error: bytes) -> bytes:
-    """Return the error object for the client, made from the one of its server."""
+    """Return the error object that the client gets for the server's error object `error`."""
     try:
         members = decoded_members(error)
     except MalformedError:
@@ -63,7 +63,7 @@ def passed_error(error: bytes) -> bytes:
 
 
 def passed_result(result: bytes) -> bytes:
-    """Return the result for the client, made from the one of its server."""
+    """Return the result that the client gets for the server's `result`."""
     try:
         meta = decoded(_META, result).meta
         if not len(meta) or (b"capd" not in bytes(meta) and b"\\u" not in bytes(meta)):
@@ -124,7 +124,8 @@ def _changed(error: bytes, code: int, message: str) -> bytes:
 
 
 def _repeats_a_name(error: bytes) -> bool:
-    # A name may be written with escapes, so only a parse tells; a long error is written anew.
+    # A name may be written with escapes, so only parsing tells. That is too slow for a long error,
+    # which is always written anew.
     if len(error) > _SEARCHED_BYTES:
         return True
 

@@ -55,7 +55,7 @@ def task_of(result: Result) -> str:
 def without_tasks(client: ClientFacts) -> ClientFacts:
     """Return a client's facts without the tasks extension: a server then answers with a result.
 
-    capd uses it for calls that it makes itself, whose results it needs at once.
+    capd uses it for calls that it makes itself: it needs their results immediately.
     """
     if EXTENSION.encode() not in client.capabilities:
         return client
@@ -103,7 +103,7 @@ class TaskOwners:
         return {task: list(servers) for task, servers in self._servers.items()}
 
     def restore(self, saved: Mapping[str, Iterable[ServerIdentity]]) -> None:
-        """Restore the tasks of an earlier session with this key."""
+        """Restore the tasks of an earlier session with the same key."""
         for task, servers in saved.items():
             for server in servers:
                 self.add(task, server)

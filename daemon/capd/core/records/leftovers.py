@@ -13,8 +13,8 @@ from capd.core.lazy_patterns import lazy_pattern
 from capd.core.records.retention import DAY
 
 PROJECT_DELAY = 7 * DAY
-"""Seconds after its last use for which a file of a project is kept although the project is gone or
-not trusted: a person may trust it again, and a disk may be mounted again."""
+"""If a project is gone or not trusted, its files are kept for this many seconds after their last
+use: a person may trust it again, and a disk may be mounted again."""
 SERVER_DELAY = 30 * DAY
 _VECTORS = lazy_pattern(r"(?:tool_)?vectors\.([0-9a-f]{12})\.(?:bin|graph)")
 _IDENTITY = lazy_pattern(r"[0-9a-f]{16}")

@@ -15,7 +15,8 @@ MOST_NAMES = 100
 OTHER = "other"
 LONGEST_NAME = 64
 CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0)
-"""In seconds: a relayed call adds half a millisecond, and a long one may take minutes."""
+"""The upper bounds for the durations of calls, in seconds. capd adds half a millisecond to a call,
+and a long one may take minutes."""
 DECISION_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
@@ -90,7 +91,7 @@ class Tally:
                 client = self._clients.label(note.client)
                 self.sessions[client, self._words.label(note.action)] += 1
             case ScriptNote():
-                # Its calls are counted by their own notes.
+                # A script's calls have notes of their own, by which they are counted.
                 pass
 
     def _called(self, note: CallNote) -> None:

@@ -35,7 +35,7 @@ class TextCount:
     tokens: int | None = 0
     """The tokens of all texts that can be counted; None while one is still to be counted."""
     uncounted: int = 0
-    """How many will never be counted."""
+    """How many of these texts will never be counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ListChange:
 
     at: float
     added: int
-    """Definitions that the list before did not have."""
+    """How many definitions the list has that the list before did not have."""
     removed: int
     tokens: int | None
     """The tokens of the list that have to be read again; None if it was never counted."""
@@ -91,10 +91,10 @@ class Figures:
         return total
 
     def saved(self, all_tools: int | None) -> int | None:
-        """Return how many tokens fewer the session reads than with a list of every tool.
+        """Return how many tokens the session saves, compared with a list of every tool.
 
-        `all_tools` are the tokens of that list. The session reads its list and instructions. Below
-        0, it reads more. The result is None if one of the two is not known.
+        `all_tools` are the tokens of that list. From these, the tokens of the session's list and
+        instructions are subtracted. Below 0, the session reads more. None if a number is not known.
         """
         if all_tools is None or self.surface is None:
             return None
@@ -103,7 +103,7 @@ class Figures:
     def net(self, all_tools: int | None) -> int | None:
         """Return the saved tokens minus those of other texts, as if the session were one prompt.
 
-        `all_tools` are the tokens of a list of every tool. The result is None if one is not known.
+        `all_tools` are the tokens of a list of every tool. None if a number is not known.
         """
         saved = self.saved(all_tools)
         return None if saved is None or self.added is None else saved - self.added
@@ -131,8 +131,6 @@ class TokenAccount:
         self._open: tuple[_Open, ...] = ()
         self._last: tuple[ListChange, ...] = ()
 
-    # What was sent
-
     def note_list(self, definitions: Sequence[bytes], own: int, now: float) -> None:
         """Note a list of tools as it was sent; the first `own` of them are capd's."""
         before, after = self._listed, tuple(definitions)
@@ -155,8 +153,6 @@ class TokenAccount:
         """Note a text that reaches the model."""
         if text:
             self._note(_Open(kind, (_encoded(text),)))
-
-    # What it is
 
     @property
     def has_listed(self) -> bool:

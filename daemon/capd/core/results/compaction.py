@@ -264,7 +264,7 @@ class CompactionOptions:
     knows_links: bool = True
     """Whether the client accepts `resource_link` blocks."""
     beyond_bytes: int = 0
-    """How many bytes of the result follow those that are given here."""
+    """How many bytes of the result are not given: only its beginning is in memory."""
 
     @property
     def room(self) -> int:
@@ -274,7 +274,7 @@ class CompactionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """The short result as JSON, with the characters before and after."""
+    """The short result as JSON, with the number of characters before and after."""
 
     result: bytes
     characters_in: int
@@ -303,8 +303,8 @@ def compacted_beginning(
 ) -> Compacted | None:
     """Return the short result made of the first bytes of a result that is too large for memory.
 
-    `is_error` says that the result has `isError: true`, which may come after these bytes. None if
-    they cannot be parsed, or if nothing within the limit is possible.
+    `is_error` says that the result has `isError: true`, which may come after these bytes. The
+    result is None if they cannot be parsed, or if nothing within the limit is possible.
     """
     try:
         parts = parts_of(close_json(beginning))
@@ -361,8 +361,6 @@ class _Attempt:
     def _hints_width(self, room: int) -> int:
         """Return how many characters of `room` the paths and URLs take."""
         return min(sum(len(each) + 3 for each in self._hints), room)
-
-    # The parts
 
     def _structured(self, room: int) -> _Part | None:
         data, wanted = self._parts.structured, self._wanted
@@ -467,8 +465,6 @@ class _Attempt:
         """Tell whether reading the stored result, without naming a part, returns block `index`."""
         texts = [i for i, block in enumerate(self._parts.blocks) if block.text is not None]
         return not self._parts.structured and texts == [index]
-
-    # The whole
 
     def _joined(self, content: Sequence[_Part], structured: _Part | None) -> bytes:
         parts, wanted = self._parts, self._wanted

@@ -16,9 +16,9 @@ import msgspec
 from capd_protos.codec import JsonCodec, MalformedError
 
 ROOM = 1_000
-"""The characters that are always available for structured content, with the smallest limit too."""
+"""The characters that are always available for structured content, even with the smallest limit."""
 _VALUE = 4
-"""The least characters of any value: its quotes or brackets, and the punctuation around it."""
+"""The fewest characters of any value: its quotes or brackets, and the punctuation around it."""
 _DEEPEST = 8
 _MOST_LOOKED_AT = 5_000
 """How many subschemas are examined, each as often as it is referred to: strangers write schemas."""

@@ -41,9 +41,9 @@ class Omission:
     what: str
     """What was left out: `items`, `members`, `characters` or `levels`."""
     kept: int
-    """How many of them were kept."""
+    """How many items, members, characters or levels were kept."""
     whole: int
-    """How many of them there are."""
+    """How many there were before the cut."""
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ class SummaryFacts:
     missing: list[str] = field(default_factory=list)
     """Lines on what is left out."""
     example: str = ""
-    """Arguments of the tool that read what comes next, as JSON; empty for none."""
+    """The arguments with which the tool reads the next part, as JSON; empty if there is none."""
     remark: str = ""
     """A sentence about the structured content; empty for none."""
     hints: Sequence[str] = ()

@@ -46,7 +46,7 @@ class TuningSet:
     importance: float = 1.0
 
     def only(self, rows: "Flags") -> "TuningSet":
-        """Return the set with those rows only for which `rows` is true."""
+        """Return the set with only the rows for which `rows` is true."""
         return TuningSet(
             self.capabilities[rows], self.none[rows], self.accepted[rows], self.importance
         )

@@ -1,6 +1,6 @@
 """Decides on a message from its text, its vector, and the facts of its session.
 
-    parts ──> scorer ──> priors ──> learnt ──> gates
+    parts ──> scorer ──> priors ──> learnt offsets ──> gates
           ──> whole trigger ──> near tie ──> unusable winner
 
 The scorer ranks the capabilities for each part of a long message (`core.routing.passages`). The
@@ -52,7 +52,7 @@ class CatalogWords:
     phrases: Phrases
     siblings: Siblings
     lexicon: Lexicon | None = None
-    """None if the scorer compares no words."""
+    """The words that the scorer compares; None if it compares none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ def comparison(
     """Return `capabilities` prepared for comparison with messages.
 
     `vectors` has the unit vectors of texts, as many as there are so far. `background` are messages
-    that need no tool. `words` are those of the same capabilities, if they exist already.
+    that need no tool. `words` is the result of `catalog_words` for the same capabilities, if it
+    exists already.
     """
     words = words or catalog_words(profile, capabilities, background)
     return Comparison(scorer(profile, capabilities, vectors, background, words.lexicon), words)
@@ -128,7 +129,7 @@ def ranked_best(
     among = eligible.ranked_ids if profile.scorer == WHOLE_RULES else eligible.ids
     part, best = 0, list[Score]()
     for at, ranked in compared.scorer.ranked_parts(message.each, vectors, among):
-        # Of two equal ones the first counts, which is the ends of the message.
+        # Of two equal parts the first counts. The first of all parts is the ends of the message.
         if not best or (ranked and ranked[0].score > best[0].score):
             part, best = at, ranked
     return part, best

@@ -81,7 +81,7 @@ SHARPNESS = 5.0
 """Sharpness of the log-mean-exp over a capability's triggers; 0 would give their mean, infinity the
 best of them."""
 PHRASE_SHARPNESS = 0.7
-"""The same for triggers whose cosines are standardised by those with background messages."""
+"""The sharpness for cosines that are standardised by the cosines with background messages."""
 BM25_HALF = 6.0
 CLAIMED = 0.75
 """A background message with a higher cosine with a trigger is ignored: it asks for that tool."""
@@ -98,7 +98,7 @@ MOST_AGAIN = 2048
 MOST_PARTS, MOST_PARTS_OF_LARGE = 5, 3
 """How many parts of a long message are compared in all ways. The second value is for more than
 `MOST_EXACT` triggers. A part takes 1.5 ms with 2,000 triggers, and 10 ms with 40,000. With five
-parts, routing is as good as with all eleven; with three, it loses .02 to .04 of the right ones."""
+parts, as many decisions are right as with all eleven; with three, .02 to .04 fewer."""
 MOST_RANKED = 1024
 """The most capabilities that are returned. The others have almost no probability, and to sort ten
 thousand takes 20 ms."""
@@ -108,7 +108,7 @@ _MEASURED = 1024
 """How many rows are compared with all background messages at a time, for the same reason."""
 _FINER = 254
 """Into how many steps the second byte of a number divides one step of the first byte."""
-# In units of the standardised cosines, which are larger than cosines by about this factor.
+# The same two limits for standardised cosines, which are larger numbers than cosines.
 SMALLEST_PHRASE_DEVIATION = 0.1
 LARGEST_PHRASE_Z = 40.0
 
@@ -347,7 +347,8 @@ class EvidenceIndex:
         known = self._scales.triggers[0][self._has_vectors]
         self._neutral = float(known.mean()) if len(known) else 0.0
         if projection is not None:
-            # A row stays as it is: its projection's length and the message's image say the cosine.
+            # Rows are not projected: the length of a row's projection and the message's image give
+            # the cosine of the two projections.
             self._lengths = np.zeros(self._rows.count, np.float32)
             self._description_lengths = np.zeros(self._descriptions.count, np.float32)
             self._learnt_background = projection.projected(self._background)

@@ -80,8 +80,7 @@ class RoutingProfile:
     projection: bytes = b""
     """For `evidence`: the learnt map of vectors (`core.routing.projection`); empty for none."""
     adapter: str = ""
-    """The sha256 of the low-rank changes of the encoder whose vectors are compared; empty if those
-    of the model as it is are."""
+    """The sha256 of the low-rank changes of the encoder; empty if it is used without changes."""
     activate_at: float = 0.0
     """The lowest sum of all scores with which the best capability is activated. With a lower sum,
     the message may want no capability at all."""

@@ -34,11 +34,12 @@ MOST_BY_CALLS = 0.15
 the one for a project. A server's text may have led the model to a call, so calls raise the part for
 all capabilities to 0 at most."""
 STEP_UP = 0.15
-"""Added to a capability's two parts each time it was wanted. This value and the next two were tuned
-with `bench/routing_learning.py`, on messages of writers whom its tables leave out."""
+"""Added to a capability's two parts of an offset each time it was wanted. This value and the next
+two were tuned with `bench/routing_learning.py`, on messages of writers whom its tables leave
+out."""
 STEP_DOWN = 0.15
-"""This times the score is subtracted from the part of a capability that was switched off. Its part
-in the project becomes 0."""
+"""If a capability is switched off, this value times its score is subtracted from its part for all
+projects. Its part in the project becomes 0."""
 STEP_OF_ALL = 0.1
 """Added to the part for all, times the difference between the score and the right score (0 or
 1)."""

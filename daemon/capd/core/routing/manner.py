@@ -97,8 +97,8 @@ _SPECIFIC = lazy_pattern(
 )
 _ENOUGH_SPECIFICS = 3
 LONGEST_READ = 2000
-"""The later signs search only this many characters, because the time for some patterns grows faster
-than the text."""
+"""The signs from `refusal` on search only this many characters, because the time for some patterns
+grows faster than the text."""
 
 _REFUSAL = lazy_pattern(
     r"""\b(?:

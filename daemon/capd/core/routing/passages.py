@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from capd.core.lazy_patterns import lazy_pattern
 
 LONGEST_COMPARED = 320
-"""A message of at most this many characters, about 64 tokens, is compared as a whole; of a longer
-one, so many characters are its ends."""
+"""A message of at most this many characters, about 64 tokens, is compared as a whole. The ends of a
+longer one have this many characters together."""
 LONGEST_PASSAGE = 240
 SHORTEST_PASSAGE = 40
 """A shorter sentence is joined with the one after it."""
 MOST_PASSAGES = 10
 MOST_CHARACTERS = 1200
-"""How much of a message is divided into passages: this many characters from its beginning, or half
-as many from both its beginning and its end. To embed them takes about 70 ms."""
+"""A message of at most this many characters is divided into passages as a whole. Of a longer one,
+half as many characters from its beginning and from its end are. To embed them takes about 70 ms."""
 
 # Every alternative is anchored at a character, so the time is linear in the text.
 _END = lazy_pattern(r"(?<=[.!?…;:])\s+|\n+")

@@ -69,8 +69,8 @@ def shifted(
 ) -> list[Score]:
     """Return the scores with the priors applied, best first; their sum stays the same.
 
-    A prior is a rule such as that capabilities used before are more likely. `favoured` has the
-    capabilities that each prior makes more likely, `weights` the weight of each prior.
+    A prior is a rule, for example: capabilities that were used before are more likely. `favoured`
+    has the capabilities that each prior makes more likely, `weights` the weight of each prior.
     """
     favoured = {name: ids for name, ids in favoured.items() if ids}
     if not favoured:

@@ -55,7 +55,7 @@ class TriggerMean:
         self._top_k = top_k
 
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
-        """Return the mean of the `top_k` best cosines of each capability; ignore the others."""
+        """Return the mean of the `top_k` best cosines of each capability in `among`, best first."""
         del text
         wanted = [candidate for candidate in self._candidates if candidate.id in among]
         return scores(message, wanted, self._top_k)

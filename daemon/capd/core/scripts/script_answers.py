@@ -1,4 +1,4 @@
-"""The answer to a script's call from a tool's result, and the model's text from a script's end.
+"""Makes a script's value from a tool's result, and the model's text when a script has ended.
 
 The parts of each, in order:
 
@@ -127,8 +127,8 @@ def report(
 ) -> str:
     """Return the text that a model gets besides a script's value: error, output, and calls.
 
-    A tool is shown by the name under which clients know it, unless `names` has another name for
-    that one. `shown_bytes` is the size of the value.
+    A tool is shown by the name under which clients know it, unless `names` has another name for it.
+    `shown_bytes` is the size of the value.
     """
     parts: list[str] = []
     if end.error:

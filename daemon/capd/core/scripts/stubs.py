@@ -25,7 +25,7 @@ from capd_protos.types import WireName
 
 MOST_ARGUMENTS = 40
 MOST_MEMBERS = 60
-"""The most members of one type that is made of an output schema."""
+"""The most members of one type that is made from an output schema."""
 MOST_VALUES = 12
 DEEPEST = 4
 MOST_STEPS = 300
@@ -307,7 +307,7 @@ def _members(definition: bytes) -> dict[str, Any]:
 class _TypeWriter:
     """Writes a JSON Schema as Python types.
 
-    With a `base`, the beginning of their names, objects become classes of their own.
+    With a `base`, objects become classes of their own, whose names begin with it.
     """
 
     def __init__(self, base: str, root: dict[str, Any] | None = None) -> None:

@@ -5,13 +5,13 @@ parents of the process are followed upwards, until process 1, the daemon, or a p
 be read. A server can change this chain while it is read: its processes end, their children get
 other parents, and pids are reused. So the chain is read twice, and both readings decide:
 
-    both readings                                          verdict
-    the kernel says that the process has ended             gone
-    it is in one of capd's cgroups, or has a server's mark descendant
-    the daemon is in one of them                           descendant
-    both are the same, and end at process 1                person
-    a lookup failed because no descriptor was left         no_descriptors
-    anything else                                          unknown
+    found by both readings                                      verdict
+    the kernel says that the process has ended                  gone
+    it is in one of capd's cgroups, or has a server's mark      descendant
+    the daemon is in one of the two chains                      descendant
+    both chains are equal, and end at process 1                 person
+    a lookup failed because no descriptor was left              no_descriptors
+    anything else                                               unknown
 
 Two equal readings suffice because the daemon is a child subreaper (prctl(2)): a process below it
 stays below it. An orphan's new parent is one of its former ancestors, and never lies above the
@@ -45,7 +45,7 @@ class Process:
 
     pid: int
     identity: str
-    """A value, such as the start time, by which no later process with this pid is the same."""
+    """A value, such as the start time, that no later process with the same pid has."""
     parent: int
     """The parent's pid; 0 if the parent is outside of this pid namespace."""
 

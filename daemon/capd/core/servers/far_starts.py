@@ -54,7 +54,7 @@ class FarOrder:
     env: Mapping[str, str] = field(repr=False)
     cwd: str
     reason: str = ""
-    """Why it does not start in the project, in words for a person; empty if it does."""
+    """Why the server does not start in the project, for a person; empty if it does."""
 
     def line(self) -> bytes:
         """Return the order as the line that the runner reads.
@@ -78,7 +78,7 @@ def refuse_here(server: ServerSpec, bridge: str) -> None:
     """Raise if a session over `bridge` cannot have `server` on this machine.
 
     Raises:
-        FarRefusedError: it names the project's folder, which is on the other side.
+        FarRefusedError: its command line names the project's folder, which is on the far side.
     """
     if bridge and server.where == "host" and has_folder_placeholder(server):
         raise FarRefusedError(

@@ -32,9 +32,9 @@ PROBE_PATIENCE = 3.0
 """Seconds after which a process that does not answer `server/discover` also gets `initialize`. Some
 servers answer no request before their handshake."""
 SURE_PATIENCE = 30.0
-"""The same for servers that are expected to answer: those that were seen to speak the stateless
-generation, and those over HTTP, where every request has a response. It is less than a start may
-take, because another version of such a server may speak only the handshake generation."""
+"""The same number of seconds for servers that are expected to answer: those that were seen to speak
+the stateless generation, and those over HTTP, where every request has a response. It is less than a
+start may take, because another version of such a server may speak only the handshake generation."""
 
 
 class GenerationMemory:
@@ -93,7 +93,7 @@ class GenerationMemory:
         """
         seen = self._seen.get(server)
         if seen is None:
-            # The attempt to speak statelessly may have been the reason of the failure.
+            # The attempt to speak statelessly may have caused the failure.
             return by_stateless and not has_failed
         return self._starts_stateless(seen, by_stateless=by_stateless)
 

@@ -45,7 +45,7 @@ class ClusterService:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The command line that forwards a free port of loopback to it."""
+        """The command line that forwards a free port of loopback to the service."""
         return (
             PROGRAM,
             "port-forward",

@@ -17,7 +17,7 @@ Membership = Literal["namespace", "cgroup", "sweep", "group"]
 
 
 def strongest_method(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Membership:
-    """Return the strongest method to find all processes of a server that works for it.
+    """Return the strongest method that works to find all processes of a server.
 
     `prefix` are the words of its sandbox before its own argv. `has_group` says that it has a cgroup
     of its own, `has_proc` that `/proc` can be read.

@@ -72,7 +72,7 @@ def resolved(server: ServerSpec, values: Mapping[str, str], folders: Folders) ->
     `values` are the secrets by name, and `folders` the paths for `{{CWD}}` and `{{PROJECT}}`.
 
     Raises:
-        MissingValueError: keys without a value, all of them named.
+        MissingValueError: keys have no value; the error names all of them.
     """
     missing = [key for key in wanted_keys(server) if not values.get(key)]
     if missing:

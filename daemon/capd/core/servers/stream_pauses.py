@@ -2,14 +2,14 @@
 
 A server may ask for a pause (`retry`), even one of 0 seconds: some servers end each stream on
 purpose, so that the client polls. The first pause is what the server asks for. Each later one has a
-lower bound, so that a server that ends every stream at once does not make capd connect hundreds of
-times in a call.
+lower bound, so that a server that ends every stream immediately does not make capd connect hundreds
+of times in a call.
 """
 
 USUAL = 1.0
-"""Seconds if the server asks for nothing."""
+"""Seconds to wait if the server asks for no pause."""
 LEAST = 0.1
-"""Seconds before the second and each later continuation."""
+"""The fewest seconds to wait before the second and each later continuation."""
 LONGEST = 1.0
 """Seconds up to which the lower bound grows while streams bring nothing."""
 

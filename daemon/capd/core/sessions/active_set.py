@@ -22,9 +22,9 @@ DEFAULT_TOOL_CAP = 24
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One tool of one server, which something that is switched on permits.
+    """One tool of one server, as granted by something that is switched on.
 
-    That is a capability, a pin, or the tool itself.
+    This is a capability, a pin, or the tool as a single tool.
     """
 
     server: ServerIdentity

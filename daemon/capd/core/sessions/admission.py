@@ -100,7 +100,7 @@ def active_tool(
 ) -> ActiveTool | None:
     """Return how to call the tool `shown`.
 
-    None if `shown` is None, or if nothing that is on grants the tool any longer.
+    The result is None if `shown` is None, or if nothing that is on grants the tool any longer.
     """
     lease = state.granted_by(shown.grant) if shown is not None else None
     return (

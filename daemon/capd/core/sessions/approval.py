@@ -1,7 +1,7 @@
 """Which calls a person has to approve, and how long an approval lasts.
 
     call ──no `ask` rule matches──────────────> sent
-      ├──its tool was approved for longer─────> sent
+      ├──a lasting approval for its tool──────> sent
       └──a rule matches──> open ──once────────> sent
                              ├──session───────> sent, and every later call in the session
                              ├──always────────> sent, and every later call of the tool
@@ -285,8 +285,8 @@ def answer_in(result: bytes) -> Answer | None:
     """Return what a client's user answered (the result of `elicitation/create`).
 
     None if the question was dismissed (`cancel`): by MCP 2025-11-25, "Response Actions", no choice
-    was made then. Clients that run without a person dismiss each question at once. Any other answer
-    than a clear yes is a refusal. A yes without a duration approves this call only.
+    was made then. Clients that run without a person dismiss each question immediately. Any other
+    answer than a clear yes is a refusal. A yes without a duration approves this call only.
     """
     try:
         elicited = msgspec.json.decode(result, type=_Elicited)

@@ -62,8 +62,8 @@ def is_name(text: str) -> bool:
 def session_key(bridge: str, key: str) -> SessionKey:
     """Return the key, with the bridge's prefix, of a session whose client asks for `key`.
 
-    A key that has the prefix already is unchanged: a client that resumes sends the key that it got
-    in its welcome.
+    A key that has the prefix already is unchanged: a client that resumes sends the whole key, which
+    it got when the session began.
     """
     prefix = f"{_PREFIX}:{bridge}:"
     return SessionKey(key if key.startswith(prefix) else prefix + key)
@@ -75,7 +75,7 @@ def shown_path(path: str) -> str:
 
 
 def far_folder(path: str) -> str:
-    """Return a path on the far side, for servers that run there; empty if it cannot be one.
+    """Return a path on the far side, for servers that run there; empty if it is not a valid one.
 
     Only the far side opens it, so it may be any folder there. Every character must be printable,
     because the path becomes part of error messages, file URLs and arguments.

@@ -27,7 +27,7 @@ MOST_CAPABILITIES = 32
 MOST_TOOLS = 64
 LONGEST_NAME = 200
 MOST_OF_A_MESSAGE = 20_000
-"""Characters of a message that are searched for a skill's name."""
+"""The most characters of a message that are searched for a skill's name."""
 MOST_NAMED = 3
 """How many skills one message can name; further ones are ignored."""
 _BESIDE_SKILL = frozenset(
@@ -175,7 +175,7 @@ def brought(skill: str, names: Collection[str], failed: Collection[str], how: st
     """Return the text for a model about a skill's tools; empty if there is nothing to say.
 
     `names` are the tools that were switched on. `failed` has a reason for each tool that was not.
-    `how` is a sentence on how to call tools that the client does not list at once.
+    `how` is a sentence on how to call tools that are not on the client's list yet.
     """
     lines: list[str] = []
     if names:

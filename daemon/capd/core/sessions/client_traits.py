@@ -39,7 +39,7 @@ class ClientTraits:
     """When a changed list reaches its model: in the same turn, from the next turn on, one model
     response late, or never."""
     stateless_relists: bool = False
-    """Whether it was seen to follow the list in the stateless generation too."""
+    """Whether the client was also seen to list again in the stateless generation of MCP."""
     appends: bool = False
     """Whether the client puts a later tool after what its model has read, and not before it."""
     name_limit: int = LIMIT
@@ -47,7 +47,7 @@ class ClientTraits:
     tool_limit: int = 128
     """The most tools that the client accepts in one list."""
     prefix: str | None = None
-    """The prefix of a tool's name; empty if it adds none, None if unknown."""
+    """The prefix that the client adds to a tool's name; empty if it adds none, None if unknown."""
     reads_instructions: bool = True
     """Whether its model gets a server's `instructions`. If not, a prompt hook delivers them."""
     asks_per_tool: bool = False
@@ -143,7 +143,7 @@ def plan(
         return SurfacePlan("dynamic", "set by the user")
     if chosen == "stable":
         return SurfacePlan("stable", "set by the user")
-    # A model that does not see the list would find nothing: it is told call cards instead.
+    # A model that does not see the list would find nothing: it gets call cards instead.
     if is_whole and not traits.defers_tools:
         reason = "all tools cost less than capd's own and searches would"
         return SurfacePlan("pass-through", reason, is_whole=True)
@@ -194,7 +194,7 @@ class RelistWatch:
 
     def __init__(self) -> None:
         self.was_seen: bool | None = None
-        """True once the client has listed again, False after `TURNS` turns without, else None."""
+        """True if the client has listed again, False after `TURNS` turns without, None before."""
         self._is_behind = False
         self._turns = 0
         self._has_turned = False

@@ -33,6 +33,6 @@ class Domains:
 def is_inside(domain: str, domains: Collection[str]) -> bool:
     """Tell whether a session of a domain, such as `work`, may use a capability of `domains`.
 
-    It may, too, if either is empty.
+    The result is also true if `domain` or `domains` is empty.
     """
     return not domain or not domains or domain in domains

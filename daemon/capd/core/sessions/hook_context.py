@@ -200,7 +200,7 @@ def notice(decision: Decision, problem: str = "") -> str:
     """Return the line that tells the user which capability a message switches on.
 
     The line is empty if it switches none on. `problem` is why the capability could not be switched
-    on; the line then says only that it could not.
+    on; the line then says only that it could not be.
     """
     if decision.outcome != "activate" or decision.id is None:
         return ""

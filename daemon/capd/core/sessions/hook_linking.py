@@ -6,9 +6,9 @@ client starts both, and some clients give both the same conversation id. These r
 order, and the first that finds any session decides:
 
     session id      the client's own id of the conversation, known from the hello or an earlier hook
-    common parent   the nearest process above the hook that started a shim; not that of another
-                    client, which may have been started by the same editor. If it started several,
-                    the shim in the hook's project
+    common parent   the nearest process above the hook that also started a shim; shims of other
+                    clients do not count, because one editor may start several clients. If it
+                    started several shims, those in the hook's project, if there are any
     project         the only session of this client in this project
 
 If a rule finds more than one session, the link is `ambiguous`, and the hook's prompt goes to none.

@@ -103,7 +103,7 @@ class ListedCapability:
     score: float | None = None
 
     def line(self) -> str:
-        """Return `- [active] NAME (score): "TRIGGER", ... [needs KEY]`, with what applies."""
+        """Return `- [active] NAME (score): "TRIGGER", ... [needs KEY]`, as far as it applies."""
         active = "[active] " if self.is_active else ""
         score = f" (score {self.score:.2f})" if self.score is not None else ""
         preview = ", ".join(f'"{trigger}"' for trigger in self.triggers[:PREVIEW])
@@ -298,7 +298,8 @@ def disabled(
 ) -> str:
     """Return the answer of the tool `capability` to a `disable` that worked.
 
-    `stopped` are the servers that it stopped, and `kept` pairs others with their users.
+    `stopped` are the servers that it stopped, and `kept` has each server that still runs, with what
+    uses it.
     """
     return _off(f"Capability '{name}' is off.", stopped, kept)
 

@@ -75,7 +75,7 @@ class Policy:
     def permitted(self, servers: Collection[ServerName], names: list[ToolName]) -> list[ToolName]:
         """Return those of the tools `names` that policy permits.
 
-        A tool is permitted if it is under each name of its server, `servers`.
+        `servers` are the names of one server. A tool must be permitted under each of them.
         """
         if not self.tables:
             return names

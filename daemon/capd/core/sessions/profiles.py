@@ -1,7 +1,11 @@
 """Chooses a session's profile: the rules and secrets for one kind of work, such as one customer's.
 
-    chosen by hand ──> by CAPD_PROFILE ──> the parent session's ──> the first whose conditions hold
-                                                                 ──> none
+The first of these that is set decides which profile a session gets:
+
+    1. the name that a person has chosen for the session
+    2. the name in the variable CAPD_PROFILE
+    3. the profile of the parent session
+    4. the conditions: the first profile of the configuration whose conditions hold
 
 Folders, remotes, branches and clients are the conditions of a profile. They hold if, of each kind
 that a profile gives, at least one fits. Example: `folders` and `clients` are given, one of the

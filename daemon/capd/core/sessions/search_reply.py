@@ -1,9 +1,9 @@
 """The answer of `tool_search`: how to call the tools that fit, and what was switched on or off.
 
 A schema has a few hundred tokens, a signature about thirty. So each hit is a call card: its
-signature and a short description. Only a best hit with a short schema is given with that schema.
-`detail="full"` and `select:` give every schema. A tool is switched on if the answer says how to
-call it. The other hits can still be called by name.
+signature and a short description. Only the best hit is given with its schema, and only if this is
+short. `detail="full"` and `select:` give every schema. A tool is switched on if the answer says how
+to call it. The other hits can still be called by name.
 
 Definitions are written by strangers. Only capd's own lines begin in the first column: further lines
 of a description are indented, and everything else of a definition is on one line. Otherwise a
@@ -129,10 +129,10 @@ def reply_text(
 ) -> str:
     """Return the whole text of an answer of `tool_search`, for the model.
 
-    `on` are the tools that the search has switched on, and `is_listed` says whether the client
-    lists them at once. `evicted` are the tools that were switched off to make room. `skills` are
-    the descriptions of skills that fit, by the names of their prompts. `beside` has the signatures
-    of further tools.
+    `on` are the tools that the search has switched on, and `is_listed` says whether the model sees
+    them on its list before its next answer. `evicted` are the tools that were switched off to make
+    room. `skills` are the descriptions of skills that fit, by the names of their prompts. `beside`
+    has the signatures of further tools.
     """
     parts: list[str] = []
     found = sum(len(answer.reply.blocks) for answer in answers)

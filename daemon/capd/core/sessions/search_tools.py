@@ -15,8 +15,9 @@ TOOL_CALL = WireName("tool_call")
 TOOL_CALL_READONLY = WireName("tool_call_readonly")
 DETAILS = ("names", "summary", "full")
 STUBS = "stubs"
-"""The detail that gives hits as Python functions for scripts. Only the description of `script_run`
-names it, because the definition of `tool_search` is on every list and has to be short."""
+"""The value of `detail` that gives hits as Python functions for scripts. Only the description of
+`script_run` names it, because the definition of `tool_search` is on every list and has to be
+short."""
 
 SEARCH_DEFINITION = msgspec.json.encode(
     {

@@ -75,7 +75,7 @@ class _Offer(NamedTuple):
 
     grants: list[Grant]
     denied: int
-    """How many of the tools that its filters keep policy denies."""
+    """How many tools policy denies, of those that the capability's filters keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Step:
     changes_list: bool = False
     """Whether the step changes the list of tools that the client sees."""
     denied: int = 0
-    """How many tools policy denies of a capability that the step switches on."""
+    """How many tools of the capability that the step switches on are denied by policy."""
 
     def then(self, later: "Step") -> "Step":
         """Return one step that makes the changes of this step and then those of `later`."""

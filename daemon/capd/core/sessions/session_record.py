@@ -1,9 +1,9 @@
 """The saved record of a session, from which a new daemon restores it (docs/design/surface.md).
 
 A record has the definitions of servers, and no instances: servers start again when they are needed.
-It contains no secrets: of the resume token it has a digest, and definitions have placeholders where
-secrets belong. The record also decides whether a connection may use the session that its hello, the
-first line of a connection, names (`claim_refusal`).
+It contains no secrets: it has only a digest of the resume token, and definitions have placeholders
+where secrets belong. The record also decides whether a connection may use the session that its
+hello, the first line of a connection, names (`claim_refusal`).
 """
 
 import hashlib
@@ -134,8 +134,8 @@ def token_digest(resume: str) -> str:
 def may_resume(record: SessionRecord, resume: str) -> bool:
     """Tell whether a client may resume a saved session, which no connection uses.
 
-    So an empty `resume` is accepted: the session's key is enough. A token that is not empty must be
-    the last one that the session had (docs/protocol.md, "Opening").
+    Because no connection uses the session, its key is enough: an empty `resume` is accepted. A
+    token that is not empty must be the last one that the session had (docs/protocol.md, "Opening").
     """
     return not resume or hmac.compare_digest(token_digest(resume), record.resume_digest)
 
@@ -196,8 +196,8 @@ def recorded(
 def restore(record: SessionRecord, state: SessionState) -> None:
     """Restore into `state` what was on when `record` was saved.
 
-    Left out are activations with a server that is missing from the record, tools that policy
-    denies, and what is over the limits.
+    Activations with a server that is missing from the record, tools that policy denies, and what is
+    over the limits are left out.
     """
     servers = [
         # A definition that is not a JSON object can be neither listed nor renamed.

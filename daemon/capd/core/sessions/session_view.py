@@ -4,7 +4,7 @@ The surface is the tools that the client is shown; its mode says which these are
 Own tools are capd's. A wire name is a tool's name on the list, without the prefix that some clients
 add to it.
 
-`decide` decides this when the session opens, and once more when the client has sent its name and
+`decide` decides both when the session opens, and once more when the client has sent its name and
 version. After the client's first `tools/list` the view stays the same, so that an equal state
 always gives a list of equal bytes. The one exception is `late_own`, which adds own tools at the end
 of a list that had every installed tool and none of capd's.
@@ -190,12 +190,10 @@ class SessionView:
         surface.limit = self.traits.tool_limit
         surface.name_limit = self.traits.wire_limit
 
-    # A sub-agent's
-
     def _shared_plan(self) -> SurfacePlan | None:
         if self._shares is None:
             return None
-        # A list that has everything is the sub-agent's too.
+        # If the conversation's list has every tool, so has the sub-agent's.
         reason = "a sub-agent's client shows the list of its conversation"
         return self._shares.plan if self._shares.wants_all else SurfacePlan("stable", reason)
 

@@ -78,9 +78,10 @@ def skill_text(body: str, switched: Sequence[Switched]) -> str:
 
 
 def no_room(name: str, cap: int) -> str:
-    """Return the text on a capability that stays off, because it would evict one of its skill.
+    """Return the text on a skill's capability that is left off for want of room.
 
-    `cap` is the most capabilities that may be on.
+    Switching it on would evict another capability of the same skill. `cap` is the most capabilities
+    that may be on.
     """
     return (
         f"Capability {echo(name)} was left off: this skill's other capabilities fill the {cap} "

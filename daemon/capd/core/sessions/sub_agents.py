@@ -24,9 +24,10 @@ AgentId = NewType("AgentId", str)
 """The client's own id of a sub-agent; empty for the conversation itself."""
 
 MOST_AGENTS = 32
-"""Sub-agents of one conversation that run at a time. A client that ends one may run no hook."""
+"""The most sub-agents of one conversation that run at a time. The number is limited because a
+client that ends one may run no hook."""
 MOST_CALLS = 1000
-"""Announced calls that are remembered, the newest ones."""
+"""The most announced calls that are remembered. The oldest are forgotten first."""
 
 _AGENT = lazy_pattern(r"[A-Za-z0-9._-]{1,64}")
 _LONGEST_USE = 256

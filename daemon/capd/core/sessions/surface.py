@@ -283,10 +283,10 @@ class Surface:
         return own_name != self._own_names.get(grant, grant.tool.removeprefix(PROMPT))
 
     def replace_server(self, old: ServerIdentity, new: ServerIdentity) -> None:
-        """Give the tools of `new` the names for clients of the same tools of `old`, which are off.
+        """Give the tools of `new` the names that clients know the same tools of `old` by.
 
-        A server whose definition was edited has a new identity. For a model it is the same server,
-        so the names that it remembers should stay valid.
+        The tools of `old` are off. A server whose definition was edited has a new identity. For a
+        model it is the same server, so the names that it remembers should stay valid.
         """
         for grant in [each for each in self._names if each.server == old]:
             renewed = Grant(new, grant.tool)

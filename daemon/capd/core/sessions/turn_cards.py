@@ -162,7 +162,7 @@ class _Listing:
         return self._all()
 
     def signatures(self, cards: Sequence[CallCard]) -> FittingCards:
-        """Return a text with as many signatures of these tools as fit."""
+        """Return a text with the signatures of as many tools of `cards` as fit."""
         self._fill_up(cards[:MOST_SIGNATURES])
         return self._all() if self.cards else FittingCards()
 

@@ -144,7 +144,7 @@ def with_variable(
 
 
 def key_path_text(path: Sequence[str]) -> str:
-    """Return a key, given as the names of its tables and its own, as a person would write it."""
+    """Return a key as a person writes it; `path` has the names of its tables, then its own."""
     plain = re.compile(r"[A-Za-z0-9_-]+")
     return ".".join(part if plain.fullmatch(part) else f'"{part}"' for part in path)
 

@@ -17,10 +17,10 @@ from capd.core.settings.toml_lines import KeyLines
 FILE_NAME = ".capd.toml"
 
 MOST_RULES = 64
-"""Limit of each list of rules or pins: each costs a match for every tool."""
+"""The most items of each list of rules or pins: each item is matched with every tool."""
 LARGEST_BYTES = 64 << 10
 LONGEST_TEXT = 128
-"""Characters of a rule, of a pin or of the domain."""
+"""The most characters of a rule, of a pin or of the domain."""
 
 How = Literal["adds", "falls back", "keeps", "lowers", "tunes"]
 """What the file may do with a key.

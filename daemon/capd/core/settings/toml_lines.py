@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from capd.core.lazy_patterns import lazy_pattern
 
 LONGEST_LINE = 1000
-"""Characters: a key after them is not found."""
+"""The most characters of a line that are read. A key after them is not found."""
 _MOST_STEPS = 16
-"""Levels of a key: capd has none that is deeper."""
+"""The most levels of a key that are read. capd has no key with more levels."""
 
 _WORD = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\]|\\.)*\"|'[^']*')"
 _PATH = rf"{_WORD}(?:[ \t]*\.[ \t]*{_WORD})*"

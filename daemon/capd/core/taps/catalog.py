@@ -56,7 +56,7 @@ class Tap:
 
     @property
     def unroutable(self) -> dict[str, str]:
-        """Why each of the other capabilities cannot be switched on by a message, by name."""
+        """The capabilities that no message can switch on, by name, each with the reason."""
         return {read.name: read.reason for read in self.reads if read.capability is None}
 
     @property
@@ -150,7 +150,7 @@ class Catalog:
         return tuple(sorted({key for c in self._by_id.values() for key in c.wanted_keys}))
 
     def find(self, name: str) -> CapabilitySpec | Unknown:
-        """Return the capability called `name` or `tap/name`, however spelled; or why none is."""
+        """Return the capability called `name` or `tap/name` in any spelling; or why none is."""
         tap_name, slash, bare = name.strip().rpartition("/")
         if slash:
             return self._find_pinned(tap_name, bare)

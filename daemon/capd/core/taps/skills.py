@@ -38,7 +38,7 @@ class SkillFile:
     file: str
     """The absolute path of the file, which is read again when the skill is used."""
     content: bytes
-    """At most one byte more than `LARGEST_BYTES`."""
+    """The file's bytes. If it is too large, only the first `LARGEST_BYTES` + 1 of them."""
 
 
 @dataclass(frozen=True, slots=True)

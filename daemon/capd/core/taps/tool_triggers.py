@@ -44,7 +44,7 @@ MOST_TOOLS = 64
 """How many tools of a list are read. At most ten triggers are made of them."""
 LONGEST_DEFINITION = 64 << 10
 LONGEST_DESCRIPTION = 500
-"""In characters: one sentence is used."""
+"""The most characters of a description that are read; one sentence of them is used."""
 SAME = 0.75
 """Two phrases say the same if at least this share of their words is the same, as in
 `proposals.collisions`."""
@@ -119,7 +119,7 @@ class _Said:
 
     def __init__(self, taps: Iterable[Tap], unwanted: Iterable[str]) -> None:
         self._of: list[tuple[CapabilityId | None, int]] = []
-        """Whose each phrase is, None for an unwanted one, and how many words it has."""
+        """Each phrase's capability (None for an unwanted message) and number of words."""
         self._with: dict[str, list[int]] = {}
         for tap in taps:
             for each in tap.capabilities:

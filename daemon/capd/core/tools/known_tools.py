@@ -265,7 +265,10 @@ class KnownTools:
     def matching(
         self, patterns: Iterable[str], restricted: Mapping[WireName, Restriction]
     ) -> list[Source]:
-        """Return the permitted tools that match, by pattern, then in the catalog's order."""
+        """Return the tools that match a pattern, in the order of `patterns`, then of the catalog.
+
+        Tools in `restricted` are left out.
+        """
         chosen: dict[WireName, Source] = {}
         for pattern in patterns:
             for wire, source in self.sources.items():

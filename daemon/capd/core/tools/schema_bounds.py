@@ -140,7 +140,7 @@ class _Look:
     def count(self) -> None:
         """Count the subschemas that the document has once its references are expanded.
 
-        First those for the same value alone are counted, then all.
+        First only the subschemas for the same value are counted, then all.
 
         Raises:
             _OverError: a bound is exceeded.

@@ -38,7 +38,7 @@ class SchemaCost:
     def is_bounded(self, value: Any) -> bool:
         """Tell whether checking `value` against the schema is cheap enough.
 
-        It has at most `MOST_BRANCHES` branches then.
+        It is cheap enough if it has at most `MOST_BRANCHES` branches.
         """
         if self._references <= 1:
             return True

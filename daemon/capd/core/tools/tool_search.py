@@ -7,10 +7,10 @@ its server gives it.
     score     cosine + 0.15 x BM25 / best BM25 + 0.05 x name n-grams
               without vectors the two lexical parts alone, in the same proportion
 
-Lower tiers come first. Only if the whole question is the name of a tool does that tool reach the
-tiers 0 to 2. Otherwise words of a name count like words of a description. A tool that the session
-may not use is never a hit; it is reported separately, with the reason. Equal scores are ordered by
-wire name, so that the same tools, question and vectors always give the same order.
+Lower tiers come first. A tool is in one of the tiers 0 to 2 only if the whole question is its name.
+Otherwise words of a name count like words of a description. A tool that the session may not use is
+never a hit; it is reported separately, with the reason. Equal scores are ordered by wire name, so
+that the same tools, question and vectors always give the same order.
 
 The weights are measured in docs/design/tool-search.md.
 """
@@ -262,7 +262,7 @@ class ToolIndex:
 
     @property
     def rarest(self) -> float:
-        """The BM25 value that a word has which only one tool contains, in a text of mean length."""
+        """The BM25 value, in a text of mean length, of a word that only one tool contains."""
         return log(1 + (len(self.tools) - 0.5) / 1.5) if self.tools else 1.0
 
     def selected(

@@ -20,14 +20,14 @@ PREFIX = "project:"
 MEMORIES = ServerName(f"{FOLDER}/memories")
 """The entry for a project's memories in an agreement: no server can have this name."""
 MEMORY_TRANSPORT = "memories"
-"""The transport of that entry: it starts no server; its texts are delivered to models."""
+"""The transport of the entry `MEMORIES`. The entry starts no server; its texts go to models."""
 LAUNCHERS = ServerName(f"{FOLDER}/launchers")
 """The entry for the files that launchers read: no server can have this name."""
 READ_BY_LAUNCHERS = "launchers"
-"""The transport of that entry: it starts nothing itself."""
+"""The transport of the entry `LAUNCHERS`. The entry starts nothing itself."""
 MOST_CAPABILITIES = 256
 MOST_SERVERS = 64
-"""A limit because all files that each of them names are checked again and again."""
+"""The most servers of a project: all files that each server names are checked repeatedly."""
 
 _NO_SCRIPTS = (
     "what it requires is left out: scripts of a project are never run; name what it needs in words"
