@@ -1,4 +1,4 @@
-"""Asks the curator: sessions, what is on in them, and their turns."""
+"""Asks the curator about sessions: what is on in them, and their turns."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import CURATOR
@@ -117,7 +117,7 @@ class CuratorClient(ActorClient):
     async def tools(
         self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ToolsListed | messages.CuratorRefused:
-        """Return the tools on a session's surface."""
+        """Return the tools on a session's surface, which is the list that its client is shown."""
         return await self._ask(messages.ListTools(session), _TOOLS_LISTED, timeout)
 
     async def sessions(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.SessionsListed:

@@ -139,7 +139,7 @@ class _Postings:
         self._weights = np.zeros(0, np.float32)
 
     def weigh(self, weights: "npt.NDArray[np.float64]") -> None:
-        """Store the weight of each posting, and drop the data that only computing it needed."""
+        """Store the weight of each posting, and drop the data that weights are computed from."""
         import numpy as np  # noqa: PLC0415 - as above
 
         self._weights = weights.astype(np.float32)

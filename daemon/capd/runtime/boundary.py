@@ -6,7 +6,7 @@ In a nursery an error in one task cancels all others. A boundary logs the error 
     contained     a task: its error is logged, and the task ends
     kept_running  a task that an actor needs: it is started again after each error
 
-For a few lines that do not await there is `adapters/step_boundary`.
+Use `adapters/step_boundary` for a few lines that do not await.
 """
 
 from collections.abc import Awaitable, Callable

@@ -82,7 +82,10 @@ class IncomingRequest(Generic[Q]):
         await self._mailbox.endpoint.answer(self._arrival, body)
 
     def lose(self, message: str) -> None:
-        """Answer that no reply will come, because the process that should reply has ended."""
+        """Answer with a failure, because the process that should reply has ended.
+
+        `message` is the failure's text.
+        """
         self._close()
         self._mailbox.endpoint.fail(self._arrival, LOST, message)
 

@@ -220,7 +220,7 @@ def decided_on(baseline: Baseline, digests: Mapping[ToolName, str]) -> list[Tool
 
 
 def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, ToolChange]:
-    """Return the tools of a server that must not be used, each with the change that is why."""
+    """Return the tools of a server that must not be used, each with the change as the reason."""
     return {
         name: change
         for name, change in baseline.changes.items()
@@ -231,7 +231,7 @@ def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, ToolChange]:
 def withheld_of(
     digests: Mapping[ToolName, str], baseline: Baseline, rule: Rule
 ) -> dict[ToolName, ToolChange]:
-    """Return which of an instance's tools must not be used, each with the change that is why.
+    """Return which tools of an instance must not be used, each with the change as the reason.
 
     `digests` are the digests of the definitions that the instance lists. If it lists a trusted
     definition of a tool, that tool may be used.
@@ -343,7 +343,7 @@ class Instances:
     def lists(
         self, instance: InstanceId, texts: Mapping[ToolName, bytes], changed: Collection[ToolName]
     ) -> None:
-        """Store an instance's list: which tools, and the definitions of those in `changed`."""
+        """Store the names of an instance's tools, and the definitions of those in `changed`."""
         self._listed[instance] = {
             name: text if name in changed else b"" for name, text in texts.items()
         }

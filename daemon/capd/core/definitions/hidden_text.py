@@ -3,7 +3,7 @@ r"""Removes from definitions the characters that a person does not see and a mod
 These are removed, for these reasons:
 
     terminal sequences    ESC [ ... and ESC ] ... steer a terminal: colours, links, the clipboard
-    controls              C0 and C1 but tab and line ends; a lone CR writes over its own line
+    controls              C0 and C1 except tab and line ends; a lone CR writes over its own line
     directions            embeddings, overrides and isolates show text in another order than it has
     tags                  U+E0000-E007F spell ASCII that no font shows ("ASCII smuggling")
     selectors             variation selectors can spell bytes if there is more than one after a

@@ -263,8 +263,8 @@ def launch(
 ) -> Launch:
     """Return the command line or the URL for a server's definition.
 
-    `values` are the values that a person gave, by the names of the inputs; that of a secret is
-    `{{ENV:KEY}}`. `artifact` is the downloaded package.
+    `values` are the values that a person gave, by the names of the inputs. For a secret, the value
+    is `{{ENV:KEY}}`. `artifact` is the downloaded package.
 
     Raises:
         EntryError: a required value is missing, or a value is not allowed for its input.

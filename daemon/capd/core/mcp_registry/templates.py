@@ -81,7 +81,7 @@ def filled(text: Template, values: Mapping[str, str]) -> str | None:
     """Return the text of a template with the values filled in; None if one of them is missing.
 
     Raises:
-        EntryError: literal parts and values make up a `{{` that none of them has by itself.
+        EntryError: literal parts and values together form a `{{` that none of them contains.
     """
     if any(name not in values for name in slots(text)):
         return None

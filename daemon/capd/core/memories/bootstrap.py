@@ -65,7 +65,7 @@ class Bootstrap:
 
     @property
     def text(self) -> str:
-        """The text of all these files, each below a heading with its path."""
+        """The text of all files, each below a heading with its path."""
         return text_of(self.files)
 
     @property

@@ -48,8 +48,9 @@ class MemoryDelivery:
     ) -> MemoryText:
         """Return a text with those of `known` that were not delivered yet, and note them.
 
-        Memories that the budget has no room for are left out for good. A memory is only put off if
-        `most_characters` has no room for it, or if its tokens are not counted yet.
+        Memories that the budget has no room for are left out for good. If only `most_characters`
+        has no room for a memory, or if its tokens are not counted yet, it is put off until a later
+        text.
         """
         due = {id(each.priced): each for each in self.due(known)}
         found = chosen([each.priced for each in due.values()], self.budget - self.spent)

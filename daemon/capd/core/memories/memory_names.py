@@ -17,7 +17,7 @@ def is_name(name: str) -> bool:
 
 
 def made_name(content: str, taken: Container[str]) -> str:
-    """Return a name made of the first words of `content` that is not in `taken`."""
+    """Return a name that is not in `taken`, made of the first words of `content`."""
     plain = unicodedata.normalize("NFKD", content).encode("ascii", "ignore").decode().lower()
     words = _OTHER.sub("-", plain).strip("-")[:_LONGEST_MADE].rsplit("-", 1)
     # The last word may be cut in its middle.

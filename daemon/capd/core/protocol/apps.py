@@ -140,7 +140,7 @@ class OpenApps:
         return self._called.get(page)
 
     def saved(self) -> list[dict[str, ServerIdentity]]:
-        """Return what is saved of a session.
+        """Return what is saved of the apps of a session.
 
         It has two mappings to servers: from the pages of called tools, and from pages that were
         read.

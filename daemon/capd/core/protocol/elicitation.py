@@ -137,7 +137,7 @@ def secret_field(params: Members) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a field of this name asks for a secret: `api_key`, `dbPassword`."""
+    """Tell whether a field of this name, such as `api_key` or `dbPassword`, asks for a secret."""
     words = [word.lower() for word in _WORDS.findall(name[:_LONGEST_NAME])]
     if not words or words[-1] in _ABOUT_IT:
         return False
@@ -151,7 +151,7 @@ def _host(url: str) -> str:
 
     Raises:
         RefusedError: the URL leads to another host than it seems to, or over a connection that
-            others read.
+        others can read.
     """
     is_plain = url.isascii() and url.isprintable() and not {" ", "\\"} & set(url)
     try:

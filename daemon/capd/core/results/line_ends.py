@@ -73,8 +73,8 @@ def line_ends(head: bytes, tail: bytes) -> LineEnds | None:
 def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
     """Return what precedes the first object or list inside the object that `head` begins.
 
-    That is its members as JSON, the name of the object or list, and the index where this starts.
-    The result is None if `head` is not the beginning of such an object.
+    The result has the members before the object or list as JSON, its name, and the index where it
+    starts. It is None if `head` is not the beginning of such an object.
     """
     first = len(head) - len(head.lstrip(_SPACE))
     if head[first : first + 1] != b"{":
@@ -95,9 +95,9 @@ def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
 def _after_container(tail: bytes) -> tuple[bytes, int] | None:
     """Return what follows the last object or list inside the object that `tail` ends.
 
-    That is its members as JSON, and how many bytes follow the object or list. The result is None if
-    `tail` is not the end of such an object. Reading JSON backwards is not ambiguous, because there
-    is no backslash outside of strings.
+    The result has the members after the object or list as JSON, and how many bytes follow it. It is
+    None if `tail` is not the end of such an object. Reading JSON backwards is not ambiguous,
+    because there is no backslash outside of strings.
     """
     text = tail.rstrip(_SPACE)
     if not text.endswith(b"}"):
@@ -121,7 +121,7 @@ def _before_space(text: bytes, at: int) -> int:
 
 
 def _start_of_scalar(text: bytes, end: int) -> int:
-    """Return where the number, text or constant starts that ends at `end` in `text`.
+    """Return where the number, text or constant that ends at `end` in `text` begins.
 
     The result is 0 if it begins before these bytes.
     """

@@ -127,7 +127,7 @@ def page(wanted: Arguments, whole: int, unit: str = "characters") -> ResultPage:
     """Return the range that the arguments ask for, of a part with `whole` characters or bytes.
 
     Raises:
-        BadReadError: it begins after the end.
+        BadReadError: the range begins after the end of the part.
     """
     offset = wanted.offset or 0
     start = max(whole + offset, 0) if offset < 0 else offset

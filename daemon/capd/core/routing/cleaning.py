@@ -53,7 +53,7 @@ _SYSTEM_STARTS = (
 
 
 def is_system_content(text: str) -> bool:
-    """Tell whether a message begins like the messages that client programs write, and not users."""
+    """Tell whether a message begins like those that client programs write, and users do not."""
     return text.lstrip().startswith(_SYSTEM_STARTS)
 
 

@@ -9,7 +9,8 @@ every catalog.
 Some triggers resemble messages that want no tool more than others do. So a catalog's evidence is
 normalised by its mean and deviation over background messages. A background message that nearly
 repeats a trigger is ignored for that catalog, unless a server gave that trigger itself: otherwise a
-server that says "thanks, that solved it" of its tools would be switched on by thanks.
+server that says "thanks, that solved it" of its tools would be switched on whenever somebody says
+thanks.
 
 Cosines are compared twice: those of the model's vectors, and those of the same vectors after a map
 that was learnt from labelled messages (`core.routing.projection`; `LEARNT_EVIDENCE`). A profile
@@ -114,7 +115,7 @@ LARGEST_PHRASE_Z = 40.0
 
 
 def evidence_names(*, has_projection: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the evidence for a capability, and for none."""
+    """Return the names of the evidence for a capability, and of that for "none"."""
     if not has_projection:
         return CAPABILITY_EVIDENCE, NONE_EVIDENCE
     return (*CAPABILITY_EVIDENCE, *LEARNT_EVIDENCE), (*NONE_EVIDENCE, *LEARNT_NONE_EVIDENCE)
@@ -609,7 +610,7 @@ def _message_evidence(
     """Return the evidence of a message.
 
     `of_message` is what the message says by itself, `learnt_of_message` the same after the
-    projection; it is empty without one.
+    projection, empty without a projection.
     """
     import numpy as np  # noqa: PLC0415 - as above
 

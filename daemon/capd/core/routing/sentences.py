@@ -1,12 +1,12 @@
 """Finds what each sentence of a message does: it asks, orders, names a need, or tells something.
 
 "Our wiki is a mess." tells; "our wiki is a mess, can you sort the pages?" tells and asks. A message
-that only tells seldom needs a tool, whatever it is about. Like the signs of `core.routing.manner`,
-these depend on no capability, and are evidence for "none" with calibrated weights. A weight may be
-negative: an order speaks against "none".
+that only tells seldom needs a tool, whatever it is about. The signs here depend on no capability,
+like those of `core.routing.manner`. They are evidence for "none" with calibrated weights. A weight
+may be negative: an order speaks against "none".
 
 A sentence here is a part of a message between full stops, question marks, semicolons, new lines or
-spaced dashes. A comma before "can", "please", "but" and such also ends one.
+spaced dashes. A comma before "can", "please", "but" or a similar word also ends one.
 """
 
 import re

@@ -148,7 +148,7 @@ class Siblings:
 
         Alternatives do the same at different places, such as `messaging-slack` and
         `messaging-discord`. A person who names none of them may mean any, whatever their scores
-        are. Empty if the best capability has no alternatives.
+        are. The result is empty if the best capability has no alternatives.
         """
         if not ranked or ranked[0].id not in self._families.alternatives:
             return ()

@@ -21,10 +21,10 @@ HALF = 6.0
 
 
 def sure(text: str, capabilities: Sequence[CapabilitySpec]) -> CapabilityId | None:
-    """Return the only capability of which `text` contains a whole trigger; None if none or several.
+    """Return the capability of which `text` contains a whole trigger, if there is exactly one.
 
-    Triggers that a server gave itself do not count. The result is also None if the wording says
-    that no tool is wanted, as in "what does git stand for".
+    Otherwise the result is None. Triggers that a server gave itself do not count. The result is
+    also None if the wording says that no tool is wanted, as in "what does git stand for".
     """
     count = 0
     for each in capabilities:

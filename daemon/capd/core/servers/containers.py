@@ -193,7 +193,7 @@ def refuse_project(request: ContainerRequest, kept: Iterable[str]) -> None:
     `kept` are folders that containers must not see, such as capd's own, without symlinks.
 
     Raises:
-        ContainerRefusedError: they are not apart; the text names the folder.
+        ContainerRefusedError: it does; the text names the folder.
     """
     if not request.project:
         return
@@ -255,12 +255,19 @@ def listing_words(engine: Engine, home: str) -> tuple[str, ...]:
 
 
 def container_name(home: str, life: str, token: str) -> str:
-    """Return a container's name; `life` stands for this run of the daemon, `token` is random."""
+    """Return a container's name.
+
+    `home` is a digest of the daemon's state folder, `life` stands for this run of the daemon, and
+    `token` is random.
+    """
     return f"capd-{home}-{life}-{token}"
 
 
 def of_earlier_lives(names: Iterable[str], home: str, life: str) -> list[str]:
-    """Return the containers among `names` that earlier runs of the same daemon have left."""
+    """Return the containers among `names` that earlier runs of the same daemon have left.
+
+    `home` and `life` are those of this daemon, as in `container_name`.
+    """
     ours = container_name(home, "", "").rstrip("-") + "-"
     return [each for each in names if each.startswith(ours) and not each.startswith(ours + life)]
 

@@ -3,13 +3,14 @@
 Clients on another host or in a container, the far side, reach this daemon over a bridge.
 
     where = "host"      on this machine; refused if its command line names the project's folder
-    where = "project"   on the far side, in the session's folder, with the bridge's runner
+    where = "project"   on the far side, in the session's folder; a process there, the bridge's
+                        runner, starts it
 
 The far side is not trusted. It gets the command, the arguments and the environment that the
 definition names, and nothing else of this machine.
 
-A server of a tap other than the user's own runs there only if the bridge's `starts` names it,
-because a tap can be somebody else's. Secrets go there only with the bridge's `secrets = true`,
+A server of a tap other than the user's own runs on the far side only if the bridge's `starts` names
+it, because a tap can be somebody else's. Secrets go there only with the bridge's `secrets = true`,
 because they leave this machine. A server that needs the sandbox level `strict` is refused, because
 capd has no sandbox on the far side.
 """

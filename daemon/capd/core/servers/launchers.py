@@ -345,7 +345,7 @@ def outside(folders: str, project: str) -> str:
 
 
 def _of_words(words: Sequence[str]) -> FilesRead:
-    """Return which files of its folder the command `words` reads, those it names included."""
+    """Return which files of its folder the command `words` reads, including those that it names."""
     if not words:
         return _NOTHING
     program = program_name(words[0])
@@ -477,7 +477,7 @@ def _npm(words: Sequence[str], launcher: Launcher) -> FilesRead:
 
 
 def _package(words: Sequence[str], launcher: Launcher) -> FilesRead:
-    """Return which files of its folder a program reads that runs a package or a file.
+    """Return which files of its folder a program that runs a package or a file reads.
 
     Such commands are: pnpm dlx PACKAGE, uvx PACKAGE, pipx run PACKAGE, deno run FILE, bun FILE.
     """
@@ -498,7 +498,7 @@ def _package(words: Sequence[str], launcher: Launcher) -> FilesRead:
 
 
 def _with_package(found: FilesRead, words: Sequence[str], options: _Options) -> FilesRead:
-    """Return `found` with the files added that the package or file to run reads itself."""
+    """Return `found` with the additional files that the package or file to run reads itself."""
     found = _with_paths(found, options)
     at = options.at
     packages = options.values(_PACKAGE_OPTIONS)
@@ -729,7 +729,7 @@ def _absolute(word: str, project: str) -> str:
 def names_of(program: str) -> tuple[str, ...]:
     """Return the names of the files that a launcher such as `npx` reads in its folder.
 
-    None for any other program.
+    The result is empty for any other program.
     """
     launcher = _BY_PROGRAM.get(program_name(program))
     return launcher.names if launcher is not None else ()

@@ -17,7 +17,7 @@ Membership = Literal["namespace", "cgroup", "sweep", "group"]
 
 
 def strongest_method(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Membership:
-    """Return the strongest method that works to find all processes of a server.
+    """Return the strongest method by which all processes of a server can be found.
 
     `prefix` are the words of its sandbox before its own argv. `has_group` says that it has a cgroup
     of its own, `has_proc` that `/proc` can be read.
@@ -33,9 +33,10 @@ def is_adopted(mark: Mark, limit: int | None, value: str, *, own_limit: int | No
     """Tell whether an orphan that became the daemon's child belongs to a server.
 
     This happens when the server's guard is dead. A guard marks the processes of its server twice
-    (`capd_protos/tree_marks.py`): with an environment variable, here `value`, and with a low hard
-    limit of file locks, here `limit`. A process may lower that limit but not raise it, so any limit
-    below `own_limit`, the daemon's own, is a mark. None means no limit.
+    (`capd_protos/tree_marks.py`): with an environment variable and with a low hard limit of file
+    locks. `mark` is the server's mark; `value` and `limit` are those of the orphan. A process may
+    lower that limit but not raise it, so any limit below `own_limit`, the daemon's own, is a mark.
+    None means no limit.
     """
     is_lower = limit is not None and (own_limit is None or limit < own_limit)
     return is_lower or value == mark.of_server

@@ -78,8 +78,8 @@ class TreeLimits:
 def usual_limits(processes: int, memory_mib: int | None, machine_bytes: int) -> TreeLimits:
     """Return the limits for a machine with `machine_bytes` of memory; 0 if that is unknown.
 
-    `memory_mib` is the user's limit for one tree. None stands for the default: half of the
-    machine's memory, and at most 6 GiB.
+    `processes` and `memory_mib` are the user's limits for one tree. None stands for the default:
+    half of the machine's memory, and at most 6 GiB.
     """
     if memory_mib is not None:
         return TreeLimits(processes, memory_mib * MIB)

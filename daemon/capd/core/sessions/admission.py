@@ -163,8 +163,8 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
 def _refusal_of_unnamed(name: str, state: SessionState) -> CallFailedError | None:
     """Return why a tool of a leased server never got a name for clients.
 
-    Policy denies it, or an overlay (a folder of the user's changes) disables it. None if no such
-    tool would have had the name `name`.
+    Policy denies it, or an overlay (a folder of the user's changes) disables it. The result is None
+    if no such tool would have had the name `name`.
     """
     for lease in state.servers:
         server = lease.spec.name

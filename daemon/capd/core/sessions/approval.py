@@ -284,9 +284,10 @@ def _without_secrets(value: Any) -> Any:
 def answer_in(result: bytes) -> Answer | None:
     """Return what a client's user answered (the result of `elicitation/create`).
 
-    None if the question was dismissed (`cancel`): by MCP 2025-11-25, "Response Actions", no choice
-    was made then. Clients that run without a person dismiss each question immediately. Any other
-    answer than a clear yes is a refusal. A yes without a duration approves this call only.
+    The result is None if the question was dismissed (`cancel`): by MCP 2025-11-25, "Response
+    Actions", no choice was made then. Clients that run without a person dismiss each question
+    immediately. Any other answer than a clear yes is a refusal. A yes without a duration approves
+    this call only.
     """
     try:
         elicited = msgspec.json.decode(result, type=_Elicited)

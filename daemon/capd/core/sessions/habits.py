@@ -36,7 +36,7 @@ class Habits:
         return self._seen.get((client, version))
 
     def note(self, client: str, version: str, was_seen: bool | None) -> None:
-        """Store an observation; None means that there is none.
+        """Store whether a client was seen to list again; None stores nothing.
 
         A client that was once seen to list again keeps that entry.
         """

@@ -198,7 +198,7 @@ def missing_keys(name: CapabilityName, keys: Sequence[str]) -> str:
 
 
 def outside_domain(name: CapabilityName, domains: Sequence[str], domain: str) -> str:
-    """Return the answer of the tool `capability` to `enable`, if the domain is another one.
+    """Return the answer to `enable` for a capability that is not for the session's domain.
 
     A domain, such as `work`, limits which capabilities a session may use.
     """
@@ -206,12 +206,12 @@ def outside_domain(name: CapabilityName, domains: Sequence[str], domain: str) ->
 
 
 def denied_by_policy(name: CapabilityName, reason: str) -> str:
-    """Return the answer of the tool `capability` to `enable`, if policy denies all of it."""
+    """Return the answer of the tool `capability` to `enable`, if policy denies the capability."""
     return f"Capability '{name}' cannot be switched on: {reason}."
 
 
 def nothing_to_activate(name: CapabilityName) -> str:
-    """Return the answer of the tool `capability` to `enable`, if it brings nothing."""
+    """Return the answer to `enable` for a capability without servers and dependencies."""
     return (
         f"Capability '{name}' defines no server and no dependency: there is nothing to switch on."
     )
@@ -251,8 +251,9 @@ def enabled(
     """Return the answer of the tool `capability` to an `enable` that worked.
 
     `offered` is how many tools its servers list, `denied` how many of its tools policy denies.
-    `evicted` are the capabilities that were switched off to make room, `installed` the dependencies
-    that were installed.
+    `denied_servers` were not started, because policy denies all of their tools. `evicted` are the
+    capabilities that were switched off to make room, `installed` the dependencies that were
+    installed.
     """
     parts = [f"Capability '{name}' is on."]
     if installed:

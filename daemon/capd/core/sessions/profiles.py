@@ -186,7 +186,7 @@ def namespaced(key: str, namespace: str) -> str:
 
 
 def values_of(values: Mapping[str, str], namespace: str) -> dict[str, str]:
-    """Return those secrets in `values` that a profile stores, by their names without its prefix."""
+    """Return the secrets in `values` that a profile stores, by names without its `namespace`."""
     prefix = f"{namespace.upper()}{SEPARATOR}"
     return {
         key.removeprefix(prefix): value

@@ -198,9 +198,10 @@ class SessionState:
         return step
 
     def pin(self, server: ServerLease, patterns: Sequence[str]) -> Step:
-        """Lease `server`, and keep those of its tools on that match a pattern; return the changes.
+        """Lease `server`, and pin its tools that match a pattern; return the changes.
 
-        Nothing changes if policy denies the capability that the pinned tools are from.
+        A pinned tool is always on. Nothing changes if policy denies the capability that the pinned
+        tools are from.
         """
         if server.via is not None and self.policy.restrict_capability(server.via) is not None:
             return Step()
@@ -247,7 +248,7 @@ class SessionState:
     def find_tool(self, name: str) -> Grant | None:
         """Return the active tool that `name` names; None if none does.
 
-        It is the tool's name for clients, or `server:tool`.
+        `name` is the tool's name for clients, or `server:tool`.
         """
         names, servers = self.surface.names, self._server_names()
         for grant in self.active.grants:

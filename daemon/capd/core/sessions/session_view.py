@@ -286,9 +286,9 @@ class SessionView:
     def late_own(self, *, for_results: bool = False) -> list[tuple[WireName, bytes]]:
         """Add capd's own tools to a list that had every installed tool and none of capd's.
 
-        Return the tools that were added, each with its entry in `tools/list`. The caller calls it
-        when they have become useful: there are more tools than the list shows, or, with
-        `for_results`, a result was too long. Nothing is added if the client would not list again.
+        Return the tools that were added, each with its entry in `tools/list`. Call this when they
+        become useful: if there are more tools than the list shows, or, with `for_results`, if a
+        result was too long. Nothing is added if the client would not list again.
         """
         if not self.plan.is_whole or not self.lists_at_once(at_border=not for_results):
             return []

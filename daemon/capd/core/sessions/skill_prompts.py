@@ -31,7 +31,7 @@ class FoundSkill:
     capabilities: Sequence[str]
 
     def line(self) -> str:
-        """Return `- skill:NAME: DESCRIPTION [uses CAPABILITY, ...]`, the description cut."""
+        """Return `- skill:NAME: DESCRIPTION [uses CAPABILITY, ...]`, with the description cut."""
         needs = f" [uses {', '.join(self.capabilities)}]" if self.capabilities else ""
         about = " ".join(self.description.split())
         cut = about if len(about) <= ECHO_CHARACTERS else about[: ECHO_CHARACTERS - 1] + "…"
@@ -78,7 +78,7 @@ def skill_text(body: str, switched: Sequence[Switched]) -> str:
 
 
 def no_room(name: str, cap: int) -> str:
-    """Return the text on a skill's capability that is left off for want of room.
+    """Return the text about a capability of a skill that stays off because of the limit `cap`.
 
     Switching it on would evict another capability of the same skill. `cap` is the most capabilities
     that may be on.
@@ -90,7 +90,7 @@ def no_room(name: str, cap: int) -> str:
 
 
 def out_of_time(name: str) -> str:
-    """Return the text on a skill's capability that was not on in time."""
+    """Return the text about a capability of a skill that took too long to switch on."""
     return (
         f"Capability {echo(name)} is not on yet: it took too long. Switch it on with the tool "
         "`capability`, action enable."

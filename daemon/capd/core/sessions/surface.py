@@ -283,7 +283,7 @@ class Surface:
         return own_name != self._own_names.get(grant, grant.tool.removeprefix(PROMPT))
 
     def replace_server(self, old: ServerIdentity, new: ServerIdentity) -> None:
-        """Give the tools of `new` the names that clients know the same tools of `old` by.
+        """Give the tools of `new` the names under which clients know the same tools of `old`.
 
         The tools of `old` are off. A server whose definition was edited has a new identity. For a
         model it is the same server, so the names that it remembers should stay valid.

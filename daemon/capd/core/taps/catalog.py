@@ -150,7 +150,7 @@ class Catalog:
         return tuple(sorted({key for c in self._by_id.values() for key in c.wanted_keys}))
 
     def find(self, name: str) -> CapabilitySpec | Unknown:
-        """Return the capability called `name` or `tap/name` in any spelling; or why none is."""
+        """Return the capability `name` or `tap/name`, in any spelling, or why there is none."""
         tap_name, slash, bare = name.strip().rpartition("/")
         if slash:
             return self._find_pinned(tap_name, bare)

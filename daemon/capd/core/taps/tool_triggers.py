@@ -12,9 +12,10 @@ A server chooses its first words as well, so they count for less than words that
 - A phrase that means the same as a written trigger of another capability is left out.
 - So is a phrase that people say when they want no tool ("sounds good to me").
 - A tool whose definition resembles a published attack gives no phrase.
-- The remaining phrases are evidence like others (`core/routing/evidence.py`). But a message that
-  contains one word for word does not switch the capability on (`core/routing/phrases.py`), and
-  messages that want no tool count in full even if they resemble such a phrase.
+- The remaining phrases are evidence like others (`core/routing/evidence.py`), with two exceptions.
+  A message that contains one word for word does not switch the capability on
+  (`core/routing/phrases.py`). A background message, which wants no tool, still counts if it
+  resembles one.
 """
 
 from collections import Counter

@@ -233,7 +233,7 @@ class KnownTools:
         return {wire for each in active for wire in self._granted.get(each, ())}
 
     def tools_of(self, capability: CapabilityId) -> list[WireName] | None:
-        """Return the tools that a capability grants, in the order of `sources`; None if none."""
+        """Return a capability's tools in the order of `sources`; None if it grants none."""
         return self._granted.get(capability)
 
     def of_capabilities(self, pattern: str, category: str) -> set[WireName] | None:

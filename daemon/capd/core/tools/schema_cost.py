@@ -38,7 +38,7 @@ class SchemaCost:
     def is_bounded(self, value: Any) -> bool:
         """Tell whether checking `value` against the schema is cheap enough.
 
-        It is cheap enough if it has at most `MOST_BRANCHES` branches.
+        A check with at most `MOST_BRANCHES` branches is cheap enough.
         """
         if self._references <= 1:
             return True

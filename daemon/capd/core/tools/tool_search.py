@@ -332,7 +332,7 @@ class ToolIndex:
         return tiers
 
     def near(self, asked: str, restricted: Mapping[WireName, Restriction]) -> tuple[WireName, ...]:
-        """Return up to three names of tools that `asked` may mean, none that is restricted."""
+        """Return up to three names of tools that `asked` may mean; restricted ones are left out."""
         import numpy as np  # noqa: PLC0415 - as above
 
         same = [self.tools[row].wire_name for row in self._bare.get(asked, ())]

@@ -36,7 +36,7 @@ _NO_SKILLS = "skills of a project are not served"
 
 
 def tap_name(project: str) -> TapName:
-    """Return the tap name of a project's capabilities; a tap of the user's cannot have it."""
+    """Return the tap name of a project's capabilities; no tap of the user's can have that name."""
     return TapName(f"{PREFIX}{project}")
 
 
@@ -72,7 +72,7 @@ def servers_of(tap: Tap) -> list[ServerSpec]:
 
 
 def memories_of(tap: Tap) -> Startable | None:
-    """Return a project's memory files as one item for a person to trust; None without any."""
+    """Return a project's memory files as one item for a person to trust; None if it has none."""
     files = {f"{FOLDER}/{read.path}": read.revision for read in tap.memory_reads if read.memory}
     if not files:
         return None
