@@ -49,13 +49,13 @@ class LedgerClient(ActorClient):
     async def decisions(
         self, limit: int, session: SessionKey = EVERY_SESSION, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.DecisionsListed | messages.LedgerRefused:
-        """Return the newest decisions, of one session or of all."""
+        """Return the newest `limit` decisions, of one session or of all."""
         return await self._ask(messages.ListDecisions(limit, session), _DECISIONS_LISTED, timeout)
 
     async def activations(
         self, limit: int, session: SessionKey = EVERY_SESSION, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ActivationsListed | messages.LedgerRefused:
-        """Return the newest activations, of one session or of all."""
+        """Return the newest `limit` activations, of one session or of all."""
         return await self._ask(
             messages.ListActivations(limit, session), _ACTIVATIONS_LISTED, timeout
         )
@@ -63,7 +63,7 @@ class LedgerClient(ActorClient):
     async def scripts(
         self, limit: int, session: SessionKey = EVERY_SESSION, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ScriptsListed | messages.LedgerRefused:
-        """Return the newest scripts, of one session or of all."""
+        """Return the newest `limit` scripts, of one session or of all."""
         return await self._ask(messages.ListScripts(limit, session), _SCRIPTS_LISTED, timeout)
 
     async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.LedgerDescribed:

@@ -101,7 +101,7 @@ class SupervisorClient(ActorClient):
     async def paste_login(
         self, ticket: int, address: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.LoginPasted | messages.LoginFailed:
-        """Finish a login with the address that the person's browser was redirected to."""
+        """Finish the login `ticket` with the address to which the browser was redirected."""
         return await self._ask(messages.PasteLogin(ticket, address), _LOGIN_PASTED, timeout)
 
     async def log_out(
@@ -113,7 +113,7 @@ class SupervisorClient(ActorClient):
     async def await_login(
         self, ticket: int, *, timeout: float
     ) -> messages.LoggedIn | messages.LoginFailed:
-        """Wait for a login to end, and return its outcome."""
+        """Wait for the login `ticket` to end, and return its outcome."""
         return await self._ask(messages.AwaitLogin(ticket), _LOGGED_IN, timeout)
 
     async def trust_changed(

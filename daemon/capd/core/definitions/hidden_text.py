@@ -183,7 +183,8 @@ def _cleaned(text: str, *, is_pattern: bool) -> Cleaned:
 def _belongs(hidden: str, before: str, after: str, *, is_right_to_left: bool) -> bool:
     """Tell whether ordinary text has the character `hidden` at this place.
 
-    `before` are the two characters before it, `after` is the one after it.
+    `before` are the two characters before it, `after` is the one after it. `is_right_to_left` says
+    that the text has right-to-left letters.
     """
     last = before[-1:]
     if not last and hidden not in _MARKS:

@@ -62,7 +62,10 @@ _EMPTY = _State(0, 0.0, frozenset())
 
 
 def best_set(parts: Sequence[TaskItem], budget: int, most_states: int = MOST_STATES) -> TaskSet:
-    """Return the parts that together have the greatest worth and at most `budget` tokens."""
+    """Return the parts that together have the greatest worth and at most `budget` tokens.
+
+    At most `most_states` partial solutions are kept at a time.
+    """
     by_key = {each.key: at for at, each in enumerate(parts)}
     usable = [
         at

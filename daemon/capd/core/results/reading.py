@@ -126,6 +126,8 @@ class ResultPage:
 def page(wanted: Arguments, whole: int, unit: str = "characters") -> ResultPage:
     """Return the range that the arguments ask for, of a part with `whole` characters or bytes.
 
+    `unit` says which of them are counted.
+
     Raises:
         BadReadError: the range begins after the end of the part.
     """

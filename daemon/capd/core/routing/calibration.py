@@ -82,7 +82,7 @@ def fitted(
 ) -> "Numbers":
     """Return the weights that make the accepted answers of `sets` most likely.
 
-    The search begins at `start`, or at 0.
+    `penalty` is that on the square of each weight. The search begins at `start`, or at 0.
     """
     ridge = penalty * _spreads(sets) ** 2
     ridge[len(_names(sets[0].capabilities.shape[2])) :] = MEANING_PENALTY

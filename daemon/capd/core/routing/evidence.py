@@ -516,7 +516,10 @@ class EvidenceIndex:
     def _compared(
         self, cosines: "Vectors", scales: _Scales, neutral: float
     ) -> "tuple[Vectors, ...]":
-        """Return `triggers`, `triggers_z`, `nearest`, `phrases` and `phrases_z`."""
+        """Return `triggers`, `triggers_z`, `nearest`, `phrases` and `phrases_z`.
+
+        `neutral` replaces the cosines of capabilities without vectors.
+        """
         import numpy as np  # noqa: PLC0415 - as above
 
         triggers = self._pooled(cosines, SHARPNESS)
@@ -629,7 +632,8 @@ def _message_evidence(
 def _pooled(values: "Vectors", sharpness: float, starts: "Indexes", counts: "Indexes") -> "Vectors":
     """Return the log-mean-exp over the triggers of each capability.
 
-    The triggers are the last axis of `values`.
+    The triggers are the last axis of `values`. `starts` has the index of each capability's first
+    trigger, `counts` the number of its triggers.
     """
     import numpy as np  # noqa: PLC0415 - as above
 

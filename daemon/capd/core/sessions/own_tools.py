@@ -308,7 +308,10 @@ def disabled(
 def tool_disabled(
     name: WireName, stopped: Sequence[ServerName], kept: Sequence[tuple[ServerName, str]]
 ) -> str:
-    """Return the answer of the tool `capability` to `disable` for a single tool."""
+    """Return the answer of the tool `capability` to `disable` for a single tool.
+
+    `stopped` and `kept` are as in `disabled`.
+    """
     return _off(f"Tool '{name}' is off.", stopped, kept)
 
 

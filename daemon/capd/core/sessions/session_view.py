@@ -73,8 +73,9 @@ class SessionView:
 
         With `is_bare` the session is a plain aggregator: it lists every active tool, and none of
         capd's own. `has_results` says that long results are stored, and read by handle. `client`
-        and `version` come from the hello. `shares` is the view of the conversation whose list of
-        tools a sub-agent is shown.
+        and `version` come from the hello. `habits` are the observations of clients so far, `domain`
+        is the session's domain. `shares` is the view of the conversation whose list of tools a
+        sub-agent is shown.
         """
         self._shares = shares
         self._has_results = has_results

@@ -173,6 +173,7 @@ class KnownTools:
         """Return every tool that a session may not use, with the reason.
 
         `keys` are the keys for which the session has values; None to ignore missing values.
+        `domain` is the session's domain.
         """
         denied = self._denied.get(policy)
         if denied is None:
