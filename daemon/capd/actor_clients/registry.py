@@ -111,7 +111,7 @@ class RegistryClient(ActorClient):
     ) -> messages.RegistryDescribed:
         """Return which taps are loaded, and the newest routing decisions.
 
-        With `all_projects`, the result has the secrets that any known project needs.
+        With `all_projects`, the secrets that other known projects need are named, too.
         """
         return await self._ask(
             messages.DescribeRegistry(project, all_projects), _REGISTRY_DESCRIBED, timeout

@@ -264,7 +264,7 @@ class CompactionOptions:
     knows_links: bool = True
     """Whether the client accepts `resource_link` blocks."""
     beyond_bytes: int = 0
-    """How many bytes of the result are not given: only its beginning is in memory."""
+    """How many bytes of the result are missing here, if only its beginning is shortened."""
 
     @property
     def room(self) -> int:
