@@ -49,16 +49,18 @@ class ServersTable(msgspec.Struct, frozen=True):
     linger: Seconds = 30.0
     """Seconds for which a server that no session uses any more is kept."""
     longest_call: Seconds = 0.0
-    """Seconds after which a call is given up, whatever progress it reports; 0 for never."""
+    """Seconds after which a call is ended, even if its server reports progress; 0 for never."""
     definitions: Literal["notify", "quarantine"] = "notify"
-    """What happens to a tool whose definition has changed (docs/definitions.md)."""
+    """`quarantine` withholds each tool with a new or changed definition until you accept that;
+    `notify` mostly only reports it (docs/definitions.md)."""
     most_processes: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = MOST_PROCESSES
-    """How many processes one server's tree may have; 0 for any number."""
+    """The most processes of one server, child processes included; 0 for any number."""
     most_memory_mib: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """How much memory one server's tree may take. 0: all of it. Unset: half of the machine's, at
-    most 6 GiB, and half of that while the tree grows by more than 64 MiB a second."""
+    """The most memory of one server in MiB, child processes included; 0 for no limit. Unset: half
+    of the machine's memory, at most 6 GiB, and half of that limit while the server grows by more
+    than 64 MiB a second."""
     may_connect: tuple[str, ...] = ()
-    """Globs of servers whose own processes may use capd as clients do."""
+    """Globs of servers whose processes may connect to capd as clients."""
 
 
 class LoginsTable(msgspec.Struct, frozen=True):
@@ -67,18 +69,20 @@ class LoginsTable(msgspec.Struct, frozen=True):
     client_metadata_url: Annotated[
         str, msgspec.Meta(pattern=r"^(https://[^\s/?#@]+/[^\s?#]+)?$", max_length=2048)
     ] = ""
-    """Where you publish the metadata document of capd as an OAuth client. Authorization servers
-    that take such documents know capd by this address; at others it registers itself."""
+    """The URL at which you publish a client ID metadata document (OAuth) for capd. Authorization
+    servers that support such documents identify capd by this URL; with others, it registers
+    itself."""
 
 
 class SandboxServerTable(msgspec.Struct, frozen=True):
     """`[sandbox.servers."GLOB"]`: settings for single servers, which override their definitions."""
 
     level: Level | None = None
-    """The level of these servers, whatever their definitions ask for."""
+    """The level of these servers, whatever their definitions ask for: `off`, `guard` or `strict`.
+    """
     masks: tuple[MaskName, ...] | None = None
-    """What is hidden from these servers, in place of `sandbox.masks`. With `[]`, capd's folders are
-    shown, too."""
+    """What else is hidden from these servers: replaces `sandbox.masks`. With `[]`, they see capd's
+    folders, too."""
     network: bool | None = None
     """Whether these servers may use the network at `strict`. Unset: as their definitions ask."""
 
@@ -87,7 +91,7 @@ class SandboxTable(msgspec.Struct, frozen=True):
     """`[sandbox]`: how much of the machine servers see (docs/sandbox.md)."""
 
     level: Level = "guard"
-    """The least confinement of servers. `off`: none. `guard`: capd's folders are hidden, and
+    """The weakest confinement of servers. `off`: none. `guard`: capd's folders are hidden, and
     servers are kept apart, if the machine can do that. `strict`: no home and no network."""
     masks: tuple[MaskName, ...] = ()
     """What else is hidden from servers at `guard`, by name; needs bubblewrap."""
@@ -118,28 +122,29 @@ class SurfaceTable(msgspec.Struct, frozen=True):
     """`[surface]`: what a client lists of the tools that are on (docs/surface.md)."""
 
     mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
-    """How clients see what is on; `auto` decides by what each client can do."""
+    """Which tools clients list (docs/surface.md). `auto` chooses a mode for each session."""
     pins: tuple[str, ...] = ()
     """Tools that are always listed: `server:tool` or names as clients see them, with globs."""
     pass_through: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
-    """The largest share of a client's context for the tools in pass-through mode."""
+    """If `mode` is `pass-through`: the largest share of a client's context that tools may take."""
     check_arguments: bool = True
     """Whether a call is refused at once if its arguments do not fit its tool's schema."""
     unchecked_servers: tuple[str, ...] = ()
-    """Globs of servers whose calls are passed on without that check."""
+    """Globs of servers whose calls `check_arguments` leaves unchecked."""
     notices: bool = True
-    """Whether the user is shown a short line in the editor when something comes on."""
+    """Whether the editor shows its user a short line when a message switches something on."""
 
 
 class CurationTable(msgspec.Struct, frozen=True):
     """`[curation]`: which single tools each turn adds (docs/surface.md, "Curation")."""
 
     kind: Literal["top-k", "off"] = "top-k"
-    """`off` selects no tools: everything is listed that the client's list has room for."""
+    """`top-k` adds the tools that fit a message best. `off` adds none: all permitted tools are
+    listed, up to the client's limit."""
     k: Annotated[int, msgspec.Meta(ge=0, le=256)] = 15
-    """How many of the best tools are considered."""
+    """How many of the best-ranked tools are considered; with 0 none is added."""
     new_per_turn: Annotated[int, msgspec.Meta(ge=0, le=24)] = 3
-    """How many tools one turn may add to a list, or suggest."""
+    """How many tools one message may add to the list, or suggest."""
     scorer: Literal["hybrid", "keyword"] = "hybrid"
     """`hybrid`: words and meaning. `keyword`: an older rule, by words alone."""
 
@@ -171,10 +176,10 @@ class EmbedderTable(msgspec.Struct, frozen=True):
     """`[embedder]`: where the embedding model runs, and for how long it stays loaded."""
 
     placement: Literal["process", "daemon"] = "process"
-    """Where the embedding model runs: in its own process, which frees all memory when idle, or in
-    the daemon's."""
+    """Where the embedding model runs. `process`: in a process of its own, which frees all its
+    memory when idle. `daemon`: in the daemon."""
     idle: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 900.0
-    """Seconds without a text after which the embedding model is unloaded."""
+    """The embedding model is unloaded after this many seconds without use."""
     keep: bool = True
     """Whether the embedding model stays loaded, if memory allows, while a client with a hook is
     connected."""
@@ -184,15 +189,15 @@ class TapsTable(msgspec.Struct, frozen=True):
     """`[taps]`: whether changes of taps are noticed (docs/taps.md)."""
 
     watch: bool = True
-    """Whether changes of taps, overlays and their list are loaded at once."""
+    """Whether changes of taps, overlays and `taps.toml` are loaded at once."""
 
 
 class RegistryTable(msgspec.Struct, frozen=True):
     """`[registry]`: where `capd find` and `capd add` look (docs/find.md)."""
 
     urls: tuple[str, ...] = ("https://registry.modelcontextprotocol.io",)
-    """The MCP registries by URL, without `/v0.1`. If several registries
-    have a server, the entry of the first one counts."""
+    """The URLs of MCP registries, without `/v0.1`. If several registries have a server, the entry
+    of the first one counts."""
 
 
 class RoutingTable(msgspec.Struct, frozen=True):
@@ -201,13 +206,14 @@ class RoutingTable(msgspec.Struct, frozen=True):
     enabled: bool = True
     """Whether a user's message switches capabilities on automatically."""
     files: bool = True
-    """Whether names in the project's root and key names in its `.env` count."""
+    """Whether routing considers the names in the project's root folder, and the names of the keys
+    in its `.env`."""
     session: bool = False
     """Whether capabilities that were on earlier in the session are favoured."""
     project: bool = False
     """Whether capabilities that were on earlier in sessions of the project are favoured."""
     learn: bool = True
-    """Whether what you switch on and off, and what is then called, moves later decisions."""
+    """Whether routing learns from what you switch on and off, and from which tools are called."""
     scorer: Literal["evidence", "trigger_mean"] = "evidence"
     """How messages are compared with capabilities. `trigger_mean` is an older, simpler rule
     (docs/routing.md)."""
@@ -223,37 +229,37 @@ class HttpTable(msgspec.Struct, frozen=True):
     """`[listen_http]`: the front for clients that speak only HTTP (docs/http.md)."""
 
     enabled: bool = False
-    """Whether the HTTP front runs."""
+    """Whether capd listens for clients over HTTP (docs/http.md)."""
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 8377
     """The port on 127.0.0.1. The address cannot be changed."""
     names: Literal["prefixed", "bare"] = "prefixed"
-    """`bare`: tools and prompts have their servers' own names, and capd's own tools are left out.
-    """
+    """`prefixed`: names of tools and prompts begin with their server's name. `bare`: they have no
+    prefix, and capd's own tools are left out."""
     capabilities: tuple[str, ...] = ()
-    """What is on in its sessions from the start, as `name` or `tap/name`."""
+    """Capabilities that are on in sessions over HTTP from the start, as `name` or `tap/name`."""
     project: str = ""
-    """The project of its sessions, because HTTP requests name none."""
+    """The project folder of sessions over HTTP, because HTTP requests name none."""
     poll_after: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    """Seconds after which the stream of an answer is closed, once, so that the client returns for
-    the rest; 0 keeps it open."""
+    """Seconds after which capd closes an unfinished answer once, so that the client requests the
+    rest; 0 for never."""
 
 
 class DaemonTable(msgspec.Struct, frozen=True):
     """`[daemon]`: how the daemon stops."""
 
     drain: Annotated[float, msgspec.Meta(ge=0, le=60)] = 8.0
-    """Seconds for calls in progress to end when the daemon is asked to stop."""
+    """When the daemon is asked to stop, the seconds for which it lets running calls go on."""
 
 
 class LedgerTable(msgspec.Struct, frozen=True):
     """`[ledger]`: which past events are recorded (docs/records.md)."""
 
     enabled: bool = True
-    """Whether events are recorded."""
+    """Whether calls, routing decisions and activations are recorded (docs/records.md)."""
     days: Annotated[float, msgspec.Meta(ge=0.01, le=3650)] = 90.0
     """Days after which an entry is removed."""
     size_mib: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 128
-    """The size of the file above which the oldest entries are removed."""
+    """The size of the file in MiB above which the oldest entries are removed."""
 
 
 Characters = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
@@ -263,15 +269,17 @@ class ResultsTable(msgspec.Struct, frozen=True):
     """`[results]`: when a tool's result is too long to be passed on whole (docs/results.md)."""
 
     limit: Characters = LIMIT
-    """The limit in characters; 0 passes all results on unchanged."""
+    """A result with more characters is shortened, and stored whole (docs/results.md). 0 for no
+    limit."""
     media: Characters = MEDIA_LIMIT
-    """The limit for the base64 of a result's images, audio and blobs."""
+    """If the images, audio and blobs of a result have more characters of base64 together, links
+    replace them."""
     servers: dict[str, Characters] = {}
-    """Limits for single servers, by name."""
+    """Values of `limit` for single servers, by name."""
     tools: dict[str, Characters] = {}
-    """Limits for single tools, by `server:tool`."""
+    """Values of `limit` for single tools, by `server:tool`."""
     store_mib: Annotated[int, msgspec.Meta(ge=1, le=1_048_576)] = 1024
-    """How much disk space stored results may take."""
+    """How much disk space stored results may take, in MiB."""
 
 
 class ScriptsTable(msgspec.Struct, frozen=True):
@@ -280,7 +288,7 @@ class ScriptsTable(msgspec.Struct, frozen=True):
     enabled: bool = True
     """Whether models may run scripts."""
     listed: bool = False
-    """Whether `script_run` is on every list of tools; else a search names it."""
+    """Whether the tool `script_run` is listed; if not, models call it through `tool_call`."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=16)] = 2
     """How many processes compute scripts at once."""
 
@@ -289,24 +297,25 @@ class MemoriesTable(msgspec.Struct, frozen=True):
     """`[memories]`: how much a model gets from memories (docs/memories.md)."""
 
     tokens: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = DEFAULT_BUDGET
-    """The tokens that memories may take in one conversation. 0 delivers none; known mistakes are
-    still refused."""
+    """The most tokens of memories that one conversation gets. With 0 none are delivered, but calls
+    that repeat a known mistake are still refused."""
 
 
 class BootstrapTable(msgspec.Struct, frozen=True):
     """`[bootstrap]`: files of a project that models get at the start (docs/memories.md)."""
 
     enabled: bool = False
-    """Whether the project's files that `files` lists are delivered at the start of a conversation,
-    in every project. `[projects."/FOLDER"] bootstrap` sets it for one."""
+    """Whether models get the project's files that `files` lists at the start of a conversation, in
+    every project. `[projects."/FOLDER"] bootstrap` sets it for one project."""
     files: tuple[str, ...] = FILES
     """The files, by their paths in the project, in the order of delivery."""
     notes: str = NOTES
-    """The daily notes of today and yesterday, with `{date}`; empty for none."""
+    """The path of daily notes; those of today and yesterday are delivered. `{date}` becomes the
+    day. Empty for none."""
     most_characters: Annotated[int, msgspec.Meta(ge=0, le=100_000_000)] = MOST_CHARACTERS
-    """A total above this is reported in the log."""
+    """If the files together have more characters, the log has a warning."""
     hook_characters: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = HOOK_CHARACTERS
-    """How many characters a prompt hook delivers; the rest is in the prompt `bootstrap`."""
+    """The most characters that a prompt hook delivers; the MCP prompt `bootstrap` has the rest."""
 
     def rules(self) -> BootstrapRules:
         """Return these settings in the form by which bootstrap files are chosen and shortened."""
@@ -325,37 +334,41 @@ class PlaceTable(msgspec.Struct, frozen=True):
     """
 
     domain: str = ""
-    """The domain; capabilities of other domains are left out (docs/routing.md)."""
+    """The domain of the sessions of this client or project: capabilities of other domains are left
+    out (docs/routing.md)."""
     routing: bool | None = None
     """Whether messages switch capabilities on automatically. Unset: as `[routing]` says."""
     bootstrap: bool | None = None
-    """Whether the project's own files are delivered at the start. Unset: as `[bootstrap]` says."""
+    """Whether models get the project's bootstrap files. Unset: as `[bootstrap]` says."""
 
 
 class ProfileTable(msgspec.Struct, frozen=True):
     """`[profiles.NAME]`: rules and accounts for one kind of work (docs/profiles.md)."""
 
     folders: tuple[str, ...] = ()
-    """It is chosen in these folders and their subfolders. Each kind of condition that is set has
-    to fit."""
+    """The profile is chosen in these folders and their subfolders. If it has several kinds of
+    conditions (folders, remotes, branches, clients), each has to fit."""
     remotes: tuple[str, ...] = ()
-    """It is chosen in git checkouts with such a remote, as globs of `host/path`."""
+    """The profile is chosen in git checkouts with such a remote, as globs of `host/path`."""
     branches: tuple[str, ...] = ()
-    """It is chosen on such git branches, as globs."""
+    """The profile is chosen on such git branches, as globs."""
     clients: tuple[str, ...] = ()
-    """It is chosen for such clients, as globs of their names."""
+    """The profile is chosen for such clients, as globs of their names."""
     on: tuple[str, ...] = ()
-    """Capabilities that are switched on with it."""
+    """Capabilities that are switched on in sessions that get the profile."""
     off: tuple[str, ...] = ()
-    """Capabilities that are off with it, whoever asks for them: `name` or `tap/name`."""
+    """Capabilities that nobody can switch on in sessions with the profile, as `name` or
+    `tap/name`."""
     pins: tuple[str, ...] = ()
-    """More tools that are always listed, in sessions that begin with it."""
+    """Further tools that are always listed, in sessions that begin with the profile."""
     secrets: Annotated[str, msgspec.Meta(pattern="^([A-Za-z][A-Za-z0-9_]*)?$", max_length=64)] = ""
-    """The namespace of its secrets: with `work`, `WORK__KEY` counts before `KEY`."""
+    """The namespace of the profile's secrets: with `work`, `WORK__KEY` is used instead of `KEY` if
+    it has a value."""
     policy: RulesTable = RulesTable()
     """More rules; they narrow yours."""
     sandbox: Level | None = None
-    """The least level at which servers run for it: `guard` or `strict`. It never lowers one."""
+    """The weakest sandbox level at which servers run for the profile's sessions: `guard` or
+    `strict`. It never lowers a level."""
 
 
 class BridgeTable(RulesTable, frozen=True):
@@ -366,16 +379,17 @@ class BridgeTable(RulesTable, frozen=True):
     """
 
     capabilities: tuple[str, ...] = ()
-    """Globs of the capabilities that may be used, as `name` or `tap/name`. Without any, those that
-    have a tool that `allow` matches."""
+    """Globs of the capabilities that may be used over the bridge, as `name` or `tap/name`. If the
+    list is empty: those that have a tool that `allow` matches."""
     profile: str = ""
-    """The profile of its sessions, by name. Empty: none, whatever chooses profiles elsewhere."""
+    """The name of the profile of sessions over the bridge. Empty for none: conditions of profiles
+    do not count there."""
     secrets: bool = False
-    """Whether servers that run over there (`where = "project"`) get the secrets that their
-    definitions name. Then every program of the same user over there can read them."""
+    """Whether servers that run on the far side (`where = "project"`) get the secrets that their
+    definitions name. If so, every program of the bridge's user there can read them."""
     starts: tuple[str, ...] = ()
-    """Globs of the servers that may run over there (`where = "project"`), as `name` or `tap/name`.
-    Servers that you defined yourself (`capd add`) need no glob here."""
+    """Globs of the servers that may run on the far side (`where = "project"`), as `name` or
+    `tap/name`. Servers that you defined yourself (`capd add`) need no glob here."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
