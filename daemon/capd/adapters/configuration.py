@@ -51,8 +51,8 @@ class ServersTable(msgspec.Struct, frozen=True):
     longest_call: Seconds = 0.0
     """Seconds after which a call is ended, even if its server reports progress; 0 for never."""
     definitions: Literal["notify", "quarantine"] = "notify"
-    """`quarantine` withholds each tool with a new or changed definition until you accept that;
-    `notify` mostly only reports it (docs/definitions.md)."""
+    """`quarantine` withholds each tool with a new or changed definition until you accept the
+    definition. `notify` reports all of these tools, and withholds few (docs/definitions.md)."""
     most_processes: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = MOST_PROCESSES
     """The most processes of one server, child processes included; 0 for any number."""
     most_memory_mib: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -248,7 +248,7 @@ class DaemonTable(msgspec.Struct, frozen=True):
     """`[daemon]`: how the daemon stops."""
 
     drain: Annotated[float, msgspec.Meta(ge=0, le=60)] = 8.0
-    """When the daemon is asked to stop, the seconds for which it lets running calls go on."""
+    """Seconds for which running calls may go on after the daemon was asked to stop."""
 
 
 class LedgerTable(msgspec.Struct, frozen=True):
