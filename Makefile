@@ -18,13 +18,14 @@ export ORT_DISABLE_TELEMETRY := 1
 # The tests that no tier of its own has.
 SHORT := not real and not reliability and not clients and not servers and not shared
 
-.PHONY: run test quick quick-tests lint types types-mypy types-pyright contracts unit test-whole test-deep test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs charts pictures wheel clean
+.PHONY: run test quick quick-tests lint types types-mypy types-pyright types-pyright-tests contracts unit whole test-whole test-deep test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs charts pictures wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
 
 # What takes seconds comes first. mypy and pyright take one core each for a minute or longer, so they
-# run beside the tests, one after the other.
+# run beside the tests, one after the other. pyright reads capd alone here. It takes another minute
+# for the tests and benchmarks, which mypy has checked already: `make test-whole` does that.
 # Of each property few examples are tried: `make test-deep` tries the rest.
 test: $(VENV)/.developing
 	@$(MAKE) --no-print-directory -j2 lint contracts
@@ -44,13 +45,16 @@ lint: $(VENV)/.developing
 	ruff check .
 	ruff format --check .
 
-types: types-mypy types-pyright
+types: types-mypy types-pyright types-pyright-tests
 
 types-mypy: $(VENV)/.developing
 	mypy
 
 types-pyright: $(VENV)/.developing
-	pyright
+	pyright daemon protos clients
+
+types-pyright-tests: $(VENV)/.developing
+	pyright tests bench
 
 contracts: $(VENV)/.developing
 	lint-imports
@@ -63,6 +67,9 @@ unit: $(VENV)/.developing
 
 # Of each file with whole daemons, `make test` runs the first test. These are the others.
 test-whole: $(VENV)/.developing
+	@$(MAKE) --no-print-directory -j2 whole types-pyright-tests
+
+whole: $(VENV)/.developing
 	@$(BIN)/python -m compileall -q daemon clients protos tests
 	env -u PYTHONDONTWRITEBYTECODE CAPD_HYPOTHESIS=$${CAPD_HYPOTHESIS:-quick} pytest -m "whole and $(SHORT)" -q -n $(WHOLE_JOBS) --dist worksteal
 

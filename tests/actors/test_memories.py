@@ -379,7 +379,7 @@ async def test_a_turn_with_a_budget_tells_of_all_that_it_switched_on_and_suggest
             await client.capability("disable", name)
         made.registry._vectors._need.set()
         await made.until_routing()
-        await indexed(made)
+        await indexed(made, "alpha", "beta")
 
         turn = await person.result("turn", text="same thing", budget=5000)
 
@@ -474,12 +474,12 @@ async def test_of_a_capability_larger_than_the_budget_the_tools_that_fit_come_on
         ]
 
 
-async def indexed(made: World) -> None:
-    """Wait until the planner knows the tools of alpha."""
-    request = finder.ListGranted([CapabilityId(TapName("mine"), CapabilityName("alpha"))])
+async def indexed(made: World, *names: str) -> None:
+    """Wait until the planner knows the tools of these capabilities; of alpha if none is named."""
+    wanted = [CapabilityId(TapName("mine"), CapabilityName(name)) for name in names or ("alpha",)]
     while True:
-        (granted,) = await FinderClient(made.bus).granted(request, timeout=1000.0)
-        if granted.is_known:
+        request = finder.ListGranted(wanted)
+        if all(each.is_known for each in await FinderClient(made.bus).granted(request, timeout=1000.0)):
             return
         await trio.sleep(0.1)
 

@@ -24,8 +24,8 @@ BETTER_LOW = ("wrong", "false_activation", "false_suggestion")
 
 
 @pytest.fixture(scope="module")
-def vectorizer(tmp_path_factory: pytest.TempPathFactory) -> Vectorizer:
-    return vectorizer_for(read_profile(), tmp_path_factory.mktemp("vectors") / "vectors.bin")
+def vectorizer(vectors: Path) -> Vectorizer:
+    return vectorizer_for(read_profile(), vectors)
 
 
 def measured(entry: dict[str, Any], data: Path, vectorizer: Vectorizer) -> dict[str, float]:

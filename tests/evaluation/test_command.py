@@ -12,11 +12,6 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
-@pytest.fixture(scope="module")
-def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("vectors") / "vectors.bin"
-
-
 def capd_eval(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "capd_client.entry", "eval", *map(str, arguments)]
     return subprocess.run(

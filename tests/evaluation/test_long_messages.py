@@ -25,10 +25,10 @@ AFTER = (
 
 
 @pytest.fixture(scope="module")
-def router() -> Router:
+def router(vectors: Path) -> Router:
     capabilities = datasets.tap(TAPS / "starter", overlays=[TAPS / "overlays" / "starter"])
     profile = read_profile()
-    return Router(capabilities, profile, vectorizer_for(profile))
+    return Router(capabilities, profile, vectorizer_for(profile, vectors))
 
 
 @pytest.mark.parametrize(
