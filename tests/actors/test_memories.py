@@ -479,7 +479,9 @@ async def indexed(made: World, *names: str) -> None:
     wanted = [CapabilityId(TapName("mine"), CapabilityName(name)) for name in names or ("alpha",)]
     while True:
         request = finder.ListGranted(wanted)
-        if all(each.is_known for each in await FinderClient(made.bus).granted(request, timeout=1000.0)):
+        if all(
+            each.is_known for each in await FinderClient(made.bus).granted(request, timeout=1000.0)
+        ):
             return
         await trio.sleep(0.1)
 

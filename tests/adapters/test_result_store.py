@@ -291,3 +291,22 @@ async def test_handles_are_bounded_by_number_too(
     assert len(list((tmp_path / "results").glob("*.handle"))) <= 11
     assert await read(store, handles[-1]) == b"result 29"
     assert "No result is kept" in await refusal(store, handles[0])
+
+
+async def test_the_oldest_handles_are_forgotten_when_there_are_too_many(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_store, "MOST_HANDLES", 3)
+
+    handles = [await store.keep(b"%d" % number, ONE, "t") for number in range(6)]
+
+    # The limit is checked before a result is added.
+    assert [await is_known(store, handle) for handle in handles] == [False] * 2 + [True] * 4
+
+
+async def is_known(store: ResultStore, handle: str) -> bool:
+    try:
+        await store.record(handle)
+    except NotKeptError:
+        return False
+    return True

@@ -35,8 +35,9 @@ from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import SessionKey
 
 MOST_BYTES = 1 << 30
-MOST_HANDLES = 1 << 16
-"""Handles that are kept, including those whose results had to make room."""
+MOST_HANDLES = 1 << 14
+"""Handles that are kept, including those whose results had to make room. Each takes 0.7 KB of the
+daemon's memory."""
 BLOCK_BYTES = 1 << 20
 """The size of a checked block. Reading a page of a large result checks only the blocks of the page.
 """
@@ -75,6 +76,39 @@ class StoredResult(msgspec.Struct, frozen=True):
 _RECORD: MsgpackCodec[StoredResult] = MsgpackCodec(StoredResult)
 
 
+class _Records:
+    """The records of all handles, in the order in which they were added.
+
+    They are kept encoded. As objects they would take twice the memory, and would lie between the
+    memory of sessions that end, so that it could not be returned to the system.
+    """
+
+    def __init__(self) -> None:
+        self._encoded: dict[str, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    def __getitem__(self, handle: str) -> StoredResult:
+        return _RECORD.decode(self._encoded[handle])
+
+    def find(self, handle: str) -> StoredResult | None:
+        """Return the record of a handle; None if there is none."""
+        return self[handle] if handle in self._encoded else None
+
+    def put(self, record: StoredResult) -> None:
+        """Add a record, or replace the one of the same handle at its place in the order."""
+        self._encoded[record.handle] = _RECORD.encode(record)
+
+    def remove(self, handle: str) -> None:
+        """Remove the record of a handle, if there is one."""
+        self._encoded.pop(handle, None)
+
+    def oldest(self) -> StoredResult:
+        """Return the record that was added first. There must be one."""
+        return self[next(iter(self._encoded))]
+
+
 @runtime_checkable
 class Linkable(Protocol):
     """Bytes in a temporary file without a name, which can get one."""
@@ -99,11 +133,12 @@ class ResultStore:
         self._clock = clock
         # One thread at a time, so that no result is dropped while it is read.
         self._thread = trio.CapacityLimiter(1)
-        self._records: dict[str, StoredResult] | None = None
+        self._records: _Records | None = None
         """The records of all handles, also of expired ones; None until the folder was read."""
         # `_records` and `_live` are in the order of creation, which is the order of expiry.
         self._live: dict[str, None] = {}
-        self._handles_of: dict[str, set[str]] = {}
+        self._handles_of: dict[str, tuple[str, ...]] = {}
+        """The live handles of each result, by the digest of the result."""
         self._index = StoreIndex(most_bytes)
         self._secret = b""
 
@@ -163,7 +198,7 @@ class ResultStore:
         sha256 = hashlib.sha256(result).hexdigest()
         handle = handle_of(self._secret, session, sha256)
         path = self._path(sha256)
-        known = records.get(handle)
+        known = records.find(handle)
         if known is None or known.start or not _is_whole(path, sha256, len(result)):
             self._make_room(len(result), sha256)
             write_whole(path, result)
@@ -215,7 +250,7 @@ class ResultStore:
             if other.start != record.start:
                 moved = msgspec.structs.replace(other, start=record.start)
                 self._write_record(moved)
-                records[handle] = moved
+                records.put(moved)
         self._write_record(record)
         self._forget(record.handle)
         self._note(record)
@@ -227,15 +262,16 @@ class ResultStore:
 
     def _note(self, record: StoredResult) -> None:
         assert self._records is not None
-        self._records[record.handle] = record
+        self._records.put(record)
         self._live[record.handle] = None
-        self._handles_of.setdefault(record.sha256, set()).add(record.handle)
+        handles = self._handles_of.get(record.sha256, ())
+        self._handles_of[record.sha256] = (*handles, record.handle)
 
     def _forget(self, handle: str) -> None:
         """Forget a handle. The file of its result stays."""
         assert self._records is not None
         self._expire(handle)
-        self._records.pop(handle, None)
+        self._records.remove(handle)
 
     def _expire(self, handle: str) -> str:
         """End a handle; return the digest of its result if no other live handle has it.
@@ -247,14 +283,14 @@ class ResultStore:
             return ""
         del self._live[handle]
         sha256 = self._records[handle].sha256
-        self._handles_of[sha256].discard(handle)
-        if self._handles_of[sha256]:
-            return ""
-        del self._handles_of[sha256]
-        return sha256
+        others = tuple(each for each in self._handles_of.pop(sha256) if each != handle)
+        if not others:
+            return sha256
+        self._handles_of[sha256] = others
+        return ""
 
     def _found(self, handle: str) -> StoredResult:
-        record = self._loaded().get(handle) if is_handle(handle) else None
+        record = self._loaded().find(handle) if is_handle(handle) else None
         if record is None:
             raise NotKeptError(
                 "No result is kept under this handle. Copy it exactly from the result that gave "
@@ -303,13 +339,13 @@ class ResultStore:
     def _path(self, sha256: str) -> Path:
         return self._folder / f"{sha256}.result"
 
-    def _loaded(self) -> dict[str, StoredResult]:
+    def _loaded(self) -> _Records:
         if self._records is not None:
             return self._records
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder.chmod(0o700)
         self._secret = self._kept_secret()
-        self._records = {}
+        self._records = _Records()
         found: list[StoredResult] = []
         for path in self._folder.glob("*.handle"):
             with contextlib.suppress(OSError):
@@ -384,13 +420,13 @@ class ResultStore:
                 self._index.remove(sha256)
                 self._path(sha256).unlink(missing_ok=True)
         while records:
-            handle, record = next(iter(records.items()))
+            record = records.oldest()
             # The handle is kept for as long again, so that reading it says that it has expired.
             if now - record.kept_at < 2 * RETENTION and len(records) <= MOST_HANDLES:
                 break
             # The file of the result stays until room is needed, or until the next `sweep`.
-            self._forget(handle)
-            (self._folder / f"{handle}.handle").unlink(missing_ok=True)
+            self._forget(record.handle)
+            (self._folder / f"{record.handle}.handle").unlink(missing_ok=True)
 
     def _sweep(self) -> None:
         """Remove expired results, and files that an earlier daemon or another program has left."""
