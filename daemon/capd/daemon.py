@@ -329,7 +329,7 @@ class Daemon:
     async def _follow_terminal(self) -> None:
         """Stop when the terminal in which the daemon was started is gone.
 
-        The signal alone is not enough: if the shell was killed, a background job gets none.
+        SIGHUP alone is not enough: if the shell was killed, a background job gets no signal.
         """
         while not self._ends_with_terminal():
             await trio.sleep(TERMINAL_PAUSE)

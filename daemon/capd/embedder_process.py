@@ -47,14 +47,14 @@ def load_model() -> MiniLM:
 def import_before_usearch() -> None:
     """Import onnxruntime, if this process may load usearch later.
 
-    For a daemon that runs the model itself. Both libraries bring parts of the C++ library with
-    them: whoever imports onnxruntime 1.32.0 after usearch 2.26.6 ends with a segmentation fault.
-    The other order works.
+    This is for a daemon that runs the model itself. Both libraries bring parts of the C++ library
+    with them: a process that imports onnxruntime 1.32.0 after usearch 2.26.6 ends with a
+    segmentation fault. The other order works.
     """
     from capd.adapters.model import vector_graph  # noqa: PLC0415 - not for the own process
 
     if vector_graph.is_installed():
-        # What cannot be imported is told when the model is loaded.
+        # A failed import is reported when the model is loaded.
         with contextlib.suppress(ImportError):
             import_onnxruntime()
 

@@ -18,7 +18,7 @@ from capd.runtime.bus import Bus
 FIRST_AFTER = 60.0
 """Seconds after the start, so that the cleanup does not slow the start down."""
 LONGEST = 300.0
-"""Seconds for one round, because a project's disk may not answer."""
+"""The most seconds for one round, because a project's disk may not answer."""
 
 log = structlog.get_logger(actor="sweeper")
 
@@ -51,7 +51,7 @@ class Sweeper:
     async def sweep(self) -> None:
         """Run the other removals, then remove outdated files.
 
-        If it cannot be found out which servers run, no file is removed.
+        If it cannot be found out which servers run, no outdated file is removed.
         """
         for other in self._others:
             await other()
@@ -59,8 +59,8 @@ class Sweeper:
         try:
             projects = await thread(self._files.projects)
             found = await thread(self._files.found)
-            # Asked after the files were listed: a server that starts later uses its files, and
-            # `remove` spares files that were used in the meantime.
+            # Ask for the running servers after the files were listed. A server that starts later
+            # uses its files, and `remove` spares files that were used in the meantime.
             servers = await self._supervisor.servers()
         except (CapdError, OSError) as error:
             log.warning("not_swept", reason=str(error))

@@ -69,7 +69,11 @@ class Definitions:
     def __init__(
         self, bus: Bus, files: DefinitionStore, mode: messages.Mode, own_tools: tuple[str, ...] = ()
     ) -> None:
-        """Create it. `own_tools` are the names of capd's own tools."""
+        """Create it. `own_tools` are the names of capd's own tools.
+
+        `mode` is the user's setting: with `quarantine`, every changed or added tool is withheld
+        until a person accepts it; with `notify`, only in the cases of `Rule.withholds`.
+        """
         self._bus = bus
         self._files = files
         self._mode: messages.Mode = mode

@@ -1,9 +1,10 @@
 """The ledger: the actor that writes and reads the database of what happened.
 
-A note is the record of one event, such as a call. The journal holds the notes that wait.
+A note is the record of one event, such as a call. The journal holds the notes that are not in the
+database yet.
 
     notes ──> journal ──(a batch each half second)──> SQLite
-    a batch that cannot be written goes back, and is tried again every two seconds
+    a batch that cannot be written goes back to the journal, and is tried again every two seconds
 
 Nothing waits for the ledger, and nothing is refused because of it. On a full disk calls continue,
 and the status says why nothing is recorded. If the ledger is switched off, there is no file, and

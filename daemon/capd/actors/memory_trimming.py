@@ -3,7 +3,7 @@
 The objects of an ended session are freed, but the C library keeps the memory. capd asks it to
 return that memory once no session has ended for a moment. So an editor that closes many sessions at
 once causes one pass over the heap, not one for each. The same is done after calls, once the daemon
-has worked and is quiet again: a few results of a megabyte leave 7 MB behind.
+is quiet again: a few results of a megabyte leave 7 MB behind.
 """
 
 import gc
@@ -32,7 +32,7 @@ class MemoryTrimmer:
     def __init__(
         self, is_idle: Callable[[], bool], give_back: Callable[[], None] = platform.trim_memory
     ) -> None:
-        """Create it. `is_idle` tells whether no session is open."""
+        """Create it. `is_idle` tells whether no session is open; `give_back` returns the memory."""
         self._is_idle = is_idle
         self._give_back = give_back
         self._ended = trio.Event()

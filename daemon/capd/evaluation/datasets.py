@@ -1,7 +1,11 @@
 """Reads labelled messages, and the catalogs that they are about, from files.
 
 A file has one JSON object a line. A row is {text, label or null, accept?, kind?, writer?, before?,
-either?, split?, set?, src_trigger?}, and an entry of a catalog is {name, triggers?, description?}.
+either?, split?, set?, src_trigger?}. `label` names the right capability, `accept` others that are
+right too, and `src_trigger` the trigger that the text was derived from. The measures are also given
+for each `kind`. Rows are selected by `split` and `set`. An entry of a catalog is {name, triggers?,
+description?, descriptions?, set?}.
+
 `Part` selects a half of the development data: messages whose sha256 ends in an even hex digit are
 for tuning, the others for the development test.
 """
@@ -46,7 +50,7 @@ class Row(msgspec.Struct, frozen=True):
     writer: str = ""
     """Who wrote the message. In cross-validation, all messages of a writer are in the same fold."""
     before: str = ""
-    """The message before it in the same conversation."""
+    """The previous message in the same conversation."""
     either: tuple[str, ...] = ()
     """Capabilities between which the message cannot decide; all of them should be suggested."""
 

@@ -196,7 +196,7 @@ class Router:
         return message, vectors
 
     def timed(self, rows: Sequence[Row]) -> Latency | None:
-        """Return how long decisions on `rows` take, with each text embedded anew; None if empty."""
+        """Return how long decisions on `rows` take, each text embedded anew; None without rows."""
         taken: list[float] = []
         for row in rows:
             started = time.perf_counter()
@@ -306,7 +306,7 @@ def report(
 
 
 def _means(rows: Sequence[Mapping[str, bool]]) -> dict[str, float]:
-    # Messages of one kind may want something or nothing, and each has the measures of its own case.
+    # Messages of one kind may want a capability or none, and each has the measures of its own case.
     by_name = {name: [r[name] for r in rows if name in r] for name in (*WANTED, *UNWANTED)}
     means = {name: round(sum(had) / len(had), 4) for name, had in by_name.items() if had}
     return {"messages": float(len(rows)), **means}

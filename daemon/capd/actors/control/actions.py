@@ -55,7 +55,10 @@ class ActionMethods:
         }
 
     async def hook(self, params: frames.HookParams, peer_pid: int) -> dict[str, Any]:
-        """Take the turn that a prompt hook sends; `peer_pid` is the hook's process."""
+        """Run the turn that a prompt hook sends; return the document `turn`.
+
+        `peer_pid` is the pid of the hook's process.
+        """
         request = curator.TakeHookTurn(
             params.text,
             params.client,
@@ -122,7 +125,7 @@ class ActionMethods:
         }
 
     async def _reload(self, _: frames.NoParams) -> dict[str, Any]:
-        # Both replies come when the files have been read, however many there are.
+        # Each of the two actors replies when it has read its files, however many there are.
         await self._actors.settings.reload(timeout=RELOAD_TIMEOUT)
         described = await self._actors.registry.reload(timeout=RELOAD_TIMEOUT)
         return {"schema": documents.SCHEMA, "taps": documents.taps(described)}

@@ -1,8 +1,8 @@
 """Methods on bridges: open one, list them, revoke one.
 
-`bridge_open` returns the bridge's socket and credential. The bridge exists for as long as the
-connection that asked, so a command that is killed leaves no bridge behind. The credential is in
-this one answer, and nowhere else.
+Clients on another host or in a container reach this daemon over a bridge. `bridge_open` returns the
+bridge's socket and credential; no other answer contains the credential. The bridge ends with the
+connection that asked for it, so a command that is killed leaves no bridge behind.
 """
 
 from collections.abc import Awaitable, Callable

@@ -83,10 +83,10 @@ class Control:
         memories: Path | None = None,
         bridges: BridgeMethods | None = None,
     ) -> None:
-        """Create it. `tally` counts events since the daemon started.
+        """Create it. `daemon` returns the daemon's own part of the status; `stop` stops the daemon.
 
-        `memories` is the folder with the user's own memories. Without `bridges` no bridge can be
-        opened.
+        `tally` counts events since the daemon started. `memories` is the folder with the user's own
+        memories. Without `bridges` no bridge can be opened.
         """
         self._bridges = bridges or BridgeMethods()
         self._bus = bus
@@ -172,7 +172,7 @@ class Control:
         except ActorUnavailableError as error:
             await writer.send(_error(request.id, frames.UNAVAILABLE, str(error)))
         except (WriterFullError, FrameCutError):
-            # Its client has gone.
+            # The client has gone.
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: each request has an answer
             log.error("task_failed", task=request.method[:100], **described(error))
@@ -250,7 +250,7 @@ def _unreadable(data: bytes, why: str) -> tuple[int, str]:
 
 
 def _response(request_id: int | str | None, result: Any) -> bytes:
-    # A result may contain JSON with line breaks that a server wrote.
+    # A result may contain JSON that a server wrote with line breaks. An answer is one line.
     return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "result": result}))
 
 

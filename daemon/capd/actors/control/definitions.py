@@ -17,7 +17,7 @@ from capd_protos.types import ServerIdentity, ToolName
 
 STATUS_TIMEOUT = 1.0
 READ_TIMEOUT = 30.0
-"""Seconds for reading the file of every server and comparing every definition."""
+"""Seconds for reading the saved definitions of every server and comparing all of them."""
 
 
 class DefinitionMethods:

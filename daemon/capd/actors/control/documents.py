@@ -1,6 +1,6 @@
 """Makes the JSON documents that control methods return, as docs/protocol.md defines them.
 
-Each carries `schema`; members may be added, never renamed or removed.
+Each document has the member `schema`. Members may be added, never renamed or removed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -353,7 +353,7 @@ def capability_match(hit: registry.CapabilityHit, spec: CapabilitySpec | None) -
 
 
 def tool_match(hit: finder.ToolHit, capability: str = "") -> Match:
-    """Return a tool as an entry of a search; `capability` is the one that it was found through."""
+    """Return a tool as an entry of a search; `capability` is the one through which it was found."""
     named = (capability,) if capability else ()
     grants = named or ((hit.via.name,) if hit.via is not None else ())
     return Match("tool", hit.wire_name, hit.score, _purpose(hit), grants)

@@ -136,7 +136,7 @@ class MemoryMethods:
         }
         return await self._added(params.name, fields)
 
-    # Inside
+    # Used by the methods above
 
     async def _added(self, name: str, fields: dict[str, Any]) -> dict[str, Any]:
         taken = await trio.to_thread.run_sync(self._store.names)
@@ -159,8 +159,8 @@ class MemoryMethods:
     async def _lessons(self) -> list[curator.LessonEntry]:
         """Return the lessons that are not memories yet.
 
-        A lesson is what changed between a call that failed and the next call of the tool that
-        worked.
+        A lesson is the difference between a call that failed and the next call of the same tool
+        that succeeded.
         """
         described = await self._described()
         known = {(each.memory.tool, each.memory.arguments) for each in described.memories}

@@ -135,7 +135,7 @@ class QueryMethods:
         return document
 
     async def _with_profiles(self, sessions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the sessions, each with its profile and the problem with it."""
+        """Return the sessions, each with its profile and the problem with the profile, if any."""
         listed = await self._actors.curator.profiles()
         known = {each.session: each for each in listed.sessions}
         return [

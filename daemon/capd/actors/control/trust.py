@@ -58,11 +58,11 @@ class TrustMethods:
         reply = await self._actors.registry.revoke_trust(
             _absolute(params.project), timeout=TRUST_TIMEOUT
         )
-        # Servers first: this also fails starts that sessions wait for, so that none of them
-        # finishes afterwards.
+        # End the project's servers first. Starts that sessions wait for then fail too, so none of
+        # them finishes afterwards.
         ended = await self._actors.supervisor.end_project(reply.revoked)
         await self._actors.curator.leave_project(reply.revoked)
-        # Then the user's own servers, which may have been started with the project's files.
+        # Then end the user's own servers that may have been started with the project's files.
         ended += await self._actors.supervisor.trust_changed(reply.revoked)
         return {**_listed(reply), "ended": ended}
 

@@ -31,11 +31,13 @@ MOST_TEXTS = 64
 """The most texts in one request. They take less than a second: the model gets at most 1,024 tokens
 at a time, for example 16 texts with 64 tokens each."""
 MOST_PARTS = 1 + MOST_PASSAGES
-"""A request of at most so many texts may be for one message and its parts."""
+"""The most texts for one message: the message and its passages. Only the vectors of requests with
+at most this many texts are cached."""
 MOST_KEPT = 2 * MOST_PARTS
-"""The most cached vectors, by the hash of their texts. The parts of a message are compared with the
-catalog, and with the scorer `trigger_mean` one of them a moment later with the tools. The scorer
-`evidence` compares vectors of another space than the tools do."""
+"""The most cached vectors, by the hash of their texts. With the scorer `trigger_mean`, the parts of
+a message are compared with the catalog. A moment later one of them is compared with the tools, and
+its vector is in the cache. The scorer `evidence` compares vectors of another space than the tools
+do."""
 
 log = structlog.get_logger(actor="embedder")
 

@@ -5,7 +5,7 @@
 
 This actor serves the embedder's mailbox in the daemon, and passes each request on over a socket
 pair that the process has inherited. While the process is down, a request waits as long as its
-sender does. If the process ends during a request, the actor tells the sender that no reply will
+sender waits. If the process ends during a request, the actor tells the sender that no reply will
 come. The process ends when the daemon's end of the pair closes, so it ends even if the daemon is
 killed.
 """

@@ -4,8 +4,8 @@
     a saved list or the catalog changes ──> indexed by words at once ──> vectors in the background
     a query without vectors or without the model ──> answered by words alone
 
-It reads the saved tool lists of the catalog's servers, and embeds new texts. A query's text is
-embedded and not stored.
+The finder reads the saved tool lists of the catalog's servers, and embeds new texts. A query's text
+is embedded and not stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -103,13 +103,13 @@ REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsReviewed | SessionStarted
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 MOST_MEASURED = 8
-"""Definitions are measured exactly only if they are at most this many times as large as the limit
-for listing everything. Definitions above the limit may still fit, because a model does not read
-their output schemas, which do not count."""
+"""A list of all tools is measured exactly only if its definitions have at most this many times the
+bytes of the limit for listing everything. Definitions above the limit may still fit: their output
+schemas do not count, because a model does not read them."""
 
 TOPICS = ("server.listed", "registry.changed", "definitions.settled", "session.started")
 USE_AFTER = 10.0
-"""Seconds from the first session until searches are prepared, unless a search comes before.
+"""Seconds from the first session until searches are prepared, unless a search comes earlier.
 
 Computing the vectors of new tools takes the model a second, and the user's first message would have
 to wait for that.
@@ -343,7 +343,7 @@ class ToolFinder:
     async def _look_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
         looked_up = await self._known_by_name(request)
         if looked_up.hit is None and self._is_behind:
-            # `capd call` may follow `capd add` at once.
+            # `capd call` may come immediately after `capd add`.
             with trio.move_on_after(CATCH_UP_TIMEOUT):
                 while self._is_behind:
                     await self._caught_up.wait()
@@ -371,7 +371,7 @@ class ToolFinder:
             near = list(tools.index.near(request.name, barred))
             server = request.name.partition("__")[0]
             locked = tools.locked(server, request, policy).get(ServerName(server))
-            # The tools of its server are unknown, and cannot be called without the missing key.
+            # The name may be of a server whose tools are unknown because it lacks a secret.
             lacking = lacks(locked) if locked else None
             return messages.ToolLookedUp(
                 restriction=messages.ToolRestriction(lacking.code, lacking.reason)
@@ -623,7 +623,7 @@ def _card_texts(known: KnownTools) -> list[str]:
     frame = fitting_cards(cards[:1], "capd_tool_call", TokenCosts(), room=room, remaining=remaining)
     possible = possible_cards(cards[:1], "capd_tool_call", TokenCosts(), room=room)
     related = further_cards(cards[:1], TokenCosts(), room)
-    # With the beginning of the next line, because a token may span two lines.
+    # Count each line with the beginning of the next one, because a token may span two lines.
     lines = [f"{text}\n-" for card in cards for text in (card.line, card.short_line)]
     return [frame.text, possible.text, related.text, *lines]
 

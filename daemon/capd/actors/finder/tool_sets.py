@@ -50,7 +50,10 @@ class ToolSet:
         lists: Lists,
         unseen: frozenset[ServerIdentity] = frozenset(),
     ) -> None:
-        """Replace the set with the tools of `capabilities`, as their servers listed them last."""
+        """Replace the set with the tools of `capabilities`, as their servers listed them last.
+
+        `unseen` are servers whose tools are known only from their tap.
+        """
         made = await trio.to_thread.run_sync(
             partial(_made, capabilities, lists, is_in_use=self.vectors.is_in_use)
         )
@@ -94,7 +97,8 @@ class ToolSet:
     ) -> dict[ServerName, tuple[str, ...]]:
         """Return the servers named in `asked` that lack secrets, each with the secrets' names.
 
-        Only servers whose tools are unknown are included.
+        Only servers whose tools are unknown are included. `request` has the secrets and the domain
+        of the session.
         """
         keys = None if request.keys is None else frozenset(request.keys)
         return self.known.locked(asked, policy, keys, request.domain)
@@ -105,6 +109,7 @@ class ToolSet:
         """Return every tool that a session may not use, with the reason.
 
         `keys` are the names of the secrets that the session has; None to ignore missing secrets.
+        The session's `domain`, such as `work`, limits which capabilities it may use.
         """
         return self.known.restrictions(policy, None if keys is None else frozenset(keys), domain)
 
@@ -118,7 +123,7 @@ class ToolSets:
         vectors: Callable[[str], ToolVectors],
         paths: RealPaths | None = None,
     ) -> None:
-        """Create it.
+        """Create it. `users` is the set for the user's taps.
 
         `vectors(name)` creates the vectors of one more set, saved in a file of that name.
         """

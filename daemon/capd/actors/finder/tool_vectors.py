@@ -1,6 +1,6 @@
 """Computes the vectors of tools in the background, and the vectors of queries.
 
-Nothing is computed before somebody uses capd: before the first session, and the first query.
+The first session or query starts the computing. A daemon that nobody uses computes nothing.
 
 A query is compared with every tool. If there are too many tools for that, a graph finds the nearest
 ones instead (`adapters/model/vector_graph`). The graph is in a file beside that of the vectors.

@@ -1,7 +1,7 @@
 """The gateway of bridges: decides which connection over a bridge gets a session.
 
-A connection at a bridge's own socket can only have the role `mcp`, so it reaches no control method.
-It is checked in this order, and a failed check closes that connection only:
+A client's connection at a bridge's own socket can only have the role `mcp`, so it reaches no
+control method. It is checked in this order, and a failed check closes that connection only:
 
     user at the socket ──> hello within 10 s ──> credential ──> role ──> process ──> session
                                                                               └──> runner
@@ -144,7 +144,7 @@ class BridgeGateway:
     ) -> tuple[frames.Hello, FrameReader] | frames.Refused | None:
         """Read and check a connection's hello; return it, or the refusal to answer with.
 
-        None for a process of another user, which gets no answer.
+        Return None for a process of another user, which gets no answer.
         """
         peer = self._peers.of(cast("socket.socket", stream.socket))
         try:
@@ -223,7 +223,7 @@ class BridgeGateway:
             if isinstance(error, ActorUnavailableError):
                 return is_taken
             raise
-        # Without wanted keys: values of another machine's environment are not accepted.
+        # The welcome asks for no values of the client's environment: it is another machine's.
         return await send_welcome(stream, opened, self._daemon, taken)
 
 

@@ -1,8 +1,8 @@
 """The gateway: decides who may connect, and which actor gets the connection.
 
 The user of every accepted connection is checked before a byte is read. The first line is a hello. A
-session's stream is passed to the curator; a control connection is served here. An error on one
-connection does not affect the others.
+session's stream is passed to the curator, the actor that owns all sessions. A control connection is
+served here. An error on one connection does not affect the others.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Decides which processes may use capd: none that capd started, with some exceptions."""
+"""Decides which processes may use capd: not those that capd started, with some exceptions."""
 
 from contextlib import suppress
 from fnmatch import fnmatchcase

@@ -57,7 +57,8 @@ COUNT_AFTER = 30.0
 """Seconds after which the tokens of the tools of an unchanged catalog are counted."""
 MOST_COUNTED = 2000
 """How many entries of a catalog are counted, the most important ones first. The texts of the others
-are cut to size by upper bounds. To count ten thousand took a second of the daemon's start."""
+are shortened by upper bounds of their tokens. Counting ten thousand took a second of the daemon's
+start."""
 KNOWN_FOR = 2.0
 """Seconds for which the ledger's last answer is used for the status."""
 
@@ -313,7 +314,7 @@ class Index:
         return await self._finder.capabilities(project, waits=True, counts=counts, timeout=timeout)
 
     async def _facts(self) -> dict[str, Facts]:
-        """Return what the ledger knows about each capability, by name; empty if it is silent."""
+        """Return what the ledger knows about each capability, by name; empty without an answer."""
         try:
             reply = await self._ledger.sums(0.0, timeout=ASK_TIMEOUT)
         except ActorUnavailableError:
@@ -340,7 +341,7 @@ class Index:
             self._own = await trio.to_thread.run_sync(self._file.overrides)
             self._problem = ""
         except IndexFileError as error:
-            # The last overrides stay in force.
+            # The overrides that were read last stay in force.
             if self._problem != str(error):
                 log.warning("index_file_not_read", reason=str(error))
             self._problem = str(error)
@@ -471,7 +472,11 @@ def _texts_of(reads: Mapping[str, _Read], learned: Mapping[str, _Read]) -> list[
 
 
 def _values(users: _Read, skills: Mapping[str, list[str]], call: Call) -> dict[str, Any]:
-    """Return the values of each capability for the file, with digests (`document.with_digests`)."""
+    """Return the values of each capability for the file, with digests (`document.with_digests`).
+
+    `skills` has the skills of a capability, by its name or its id. `call` returns the call that
+    switches on the capability of a name.
+    """
     values: dict[str, document.Values] = {}
     for described in sorted(users.described, key=lambda each: str(each.capability.id)):
         spec = described.capability

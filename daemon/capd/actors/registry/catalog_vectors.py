@@ -67,7 +67,7 @@ SORTED_TOGETHER = 256
 """The texts are embedded by importance. This many at a time are sorted by length, which saves
 padding in a batch."""
 SAVED_TOGETHER = 4096
-"""Vectors computed between two saves; each save writes the whole file."""
+"""How many vectors are computed between two saves; each save writes the whole file."""
 BATCH_TIMEOUT = 60.0
 TRY_AGAIN = 1.0
 LOOK_AGAIN = 0.05
@@ -175,7 +175,8 @@ class CatalogVectors:
             reply = await self._embedder.embed(list(texts), timeout=timeout, space=self._space)
         except ActorUnavailableError as error:
             if is_renewing:
-                # The embedder is busy with the catalog's texts; their batches show if it is gone.
+                # The embedder is busy with the catalog's texts. If it is gone, the requests for
+                # them fail too.
                 raise NotReadyError from None
             self._lost_embedder(_reason_of(error))
             raise NotReadyError from None
@@ -263,8 +264,8 @@ class CatalogVectors:
                 self.state, self.reason, self._has_model = "ready", "", True
                 capabilities = len(catalog.winners)
                 log.info("routing_ready", capabilities=capabilities)
-                # Drop the references, so that `_finish` returns the memory: it is more than half of
-                # that of a daemon with one session.
+                # Drop the references, so that `_finish` frees the memory: more than half of what a
+                # daemon with one session uses.
                 siblings = made.words.siblings
                 del made, catalog
                 await trio.to_thread.run_sync(_finish, dropped, siblings, self._cache, capabilities)
@@ -286,7 +287,7 @@ class CatalogVectors:
             try:
                 await self._load_model()
             except CapdError as error:
-                # Raised below, so that the nursery puts it into no group.
+                # Raised below, so that the nursery does not wrap it in a group.
                 failed = error
         if failed is not None:
             raise failed
@@ -456,7 +457,7 @@ def _known(
 ) -> "dict[str, Vectors]":
     """Return the vectors of `texts` that are in the cache, or that their tap ships.
 
-    Shipped vectors are those of the space `routing`: `is_shipped` says whether they are compared.
+    Shipped vectors are of the space `routing`. They are used only if `is_shipped`.
     """
     known: dict[str, Vectors] = dict(cache.get(texts))
     missing = {text for text in texts if text not in known}

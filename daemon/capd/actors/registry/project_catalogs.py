@@ -1,6 +1,6 @@
 """The catalogs of projects: what each project's own files add, if they are trusted.
 
-    first session ──> read ──a file or an agreement changes──> read again
+    first session ──> read ──a file or the trust in it changes──> read again
                        └──nothing trusted──> its sessions use the user's catalog
 
 A project's capabilities are in the catalog of its own sessions and in no other. Such a catalog has
@@ -130,7 +130,7 @@ class ProjectCatalogs:
             if real not in self._known:
                 await self._read(real)
         except NoAnswerError as error:
-            # Its sessions start without its files. The next request for it tries again.
+            # The project's sessions start without its files. The next request for it tries again.
             log.warning("project_not_read", reason=str(error))
             return
         if len(self._reals) >= MOST_NAMES:

@@ -194,7 +194,7 @@ class Activation:
             return Outcome(text, step.added, step.removed)
 
     async def _answer_not_active(self, name: str) -> Outcome:
-        """Return the answer for a name that means nothing active; an unknown name is an error."""
+        """Return the answer for a name with which nothing is active; an unknown one is an error."""
         # `SERVER__TOOL` names a tool, which the catalog of capabilities does not contain.
         if "__" not in name:
             try:
@@ -375,7 +375,7 @@ class Activation:
         return running
 
     async def server_tools_changed(self, instance: InstanceId) -> None:
-        """Filter the tools of a leased server again, after it has listed other ones."""
+        """Filter the tools of a leased server again, after it has listed different ones."""
         async with self._transaction:
             held = self._state.lease_served_by(instance)
             if held is None:

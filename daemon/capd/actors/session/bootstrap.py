@@ -3,9 +3,9 @@
     the first message of a conversation ──prompt hook──> the files, up to a hook's size limit
     a client that asks for the prompt ──> all of them, in full
 
-These are the project's bootstrap files. They are read each time, so the model gets their current
-content. They count as delivered once they are in an answer that the client reads. If reading took
-too long for that, nothing was delivered.
+The settings name these files, which are called bootstrap files. They are read each time, so the
+model gets their current content. They count as delivered once they are in an answer that the client
+reads. If reading them takes too long, they are not delivered.
 """
 
 from collections.abc import Callable

@@ -25,7 +25,7 @@ READ_PATIENCE = 1.0
 PARSE_PATIENCE = 10.0
 """Seconds for one skill. The first one may have to wait for the start of the parser process."""
 MOST_KEPT = 512
-"""How many skills' needs are cached."""
+"""The most skills whose needs are cached: the tools and capabilities that their texts name."""
 MOST_READ_AHEAD = 100
 
 log = structlog.get_logger(actor="curator")

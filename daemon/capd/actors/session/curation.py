@@ -146,7 +146,7 @@ class Curation:
             return finder.ToolsRanked([], is_known=False)
 
     def candidates(self, hits: Iterable[finder.ToolHit]) -> list[ToolCandidate]:
-        """Return tools that the finder found as candidates, with their names in this session."""
+        """Return the tools in `hits` as candidates, with their names in this session."""
         found: list[ToolCandidate] = []
         for hit in hits:
             grant = Grant(hit.identity, hit.name)
@@ -217,7 +217,7 @@ class Curation:
 
 
 def single(hit: finder.ToolHit) -> SingleTool:
-    """Return a tool that the finder found in the form in which a session switches it on."""
+    """Return the tool in `hit` in the form in which a session switches on single tools."""
     assert hit.spec is not None
     assert hit.via is not None
     definition = ToolDefinition(hit.name, hit.definition, hit.edit)

@@ -413,7 +413,8 @@ class SessionHost:
     async def _serve(self, opened: OpenSession, claim: int, upstream: Upstream) -> None:
         """Serve a connection until it is over, or has nothing to do.
 
-        A connection with nothing to do keeps no task; the next bytes from its client start one.
+        `claim` is how many connections the session has had, with this one. A connection with
+        nothing to do keeps no task; the next bytes from its client start one.
         """
         self._parking.serve(upstream)
         try:

@@ -28,9 +28,10 @@ _WAITS = count(1)
 async def ask_with_progress(
     bus: Bus, ask: Ask, request: supervisor.InstallDependencies, on_progress: OnProgress
 ) -> supervisor.Reply:
-    """Send `request` with `ask` and return the reply; call `on_progress` with each line until then.
+    """Send `request` with `ask` and return the reply.
 
-    If the wait ends in any other way, the supervisor is told that this session waits no longer.
+    Until the reply comes, call `on_progress` with each line of progress. If the wait ends without a
+    reply, the supervisor is told that this session waits no longer.
 
     Raises: as `ask`.
     """

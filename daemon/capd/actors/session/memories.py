@@ -5,8 +5,9 @@
 
 Memories are short texts about a capability or a tool. The next text for the model is that of a
 turn, of one of capd's own tools, or a server's tool result. The description of a tool contains its
-corrections from the moment it is listed. The description keeps the same bytes while the tool is
-listed, because a change would invalidate the model's prompt cache.
+corrections (memories about mistakes in calls) from the moment the tool is listed. The description
+keeps the same bytes while the tool is listed, because a change would invalidate the model's prompt
+cache.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -237,8 +238,8 @@ class SessionMemories:
     ) -> None:
         """Note how a call ended: whether a memory helped it, and whether it gives a lesson.
 
-        A lesson is what changed between a call that failed and the next call of the tool that
-        worked.
+        A lesson is the difference between a call that failed and the next call of the same tool
+        that succeeded.
         """
         if isinstance(error, RepeatedMistakeError):
             self._refused(error.memory)
@@ -255,7 +256,7 @@ class SessionMemories:
         for lesson in self._failures.worked(server, shown.grant.tool, arguments):
             self._catalog.lessons.learned(lesson)
 
-    # Inside
+    # Used by the methods above
 
     @property
     def _delivery(self) -> MemoryDelivery:

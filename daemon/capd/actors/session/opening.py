@@ -258,9 +258,9 @@ class SessionOpenings:
         )
 
     def _profile_of(self, parent: SessionKey) -> Callable[[], str]:
-        """Return a function that returns the name of a session's profile.
+        """Return a function that returns the name of the profile of the session `parent`.
 
-        After the session has ended, the function returns the last name.
+        After that session has ended, the function returns the last name.
         """
         last = ""
 

@@ -141,7 +141,7 @@ class OwnCalls:
             registry.ListCapabilities(self._place.project)
         )
         assert isinstance(reply, registry.CapabilitiesListed)
-        # Reversed: where two taps have one name, the first tap's entry stays.
+        # Reversed, so that of two capabilities with the same name the first tap's stays.
         winners = {e.name: e for e in reversed(reply.capabilities) if e.is_routable}
         domain, denied = self._place.domain, await self._denials.all()
         inside = [e for _, e in sorted(winners.items()) if is_inside(domain, e.domains)]

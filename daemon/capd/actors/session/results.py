@@ -65,10 +65,10 @@ class ResultStorage:
     limits: Limits = field(default_factory=Limits)
     readers: Readers = field(default_factory=Readers)
     threads: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(2))
-    """A result of 16 MB takes a tenth of a second to examine, so it is examined in a thread."""
+    """Limits the threads that examine results. A result of 16 MB takes a tenth of a second."""
     large: trio.Lock = field(default_factory=trio.Lock)
-    """A result takes several times its size while it is shortened: large ones come one at a time.
-    Those that wait are counted by their server's connection, so one server cannot queue many."""
+    """Held while a large result is shortened, because that takes several times its size.
+    Results that wait are counted by their server's connection, so one server cannot queue many."""
 
     @property
     def is_on(self) -> bool:

@@ -389,8 +389,8 @@ class SessionScripts:
 class _Round:
     """The tool calls that a script makes in one step, until it waits for their answers.
 
-    They are checked at once, but sent only after the script's state was saved. The next daemon
-    needs that state to know which of them were sent.
+    Each call is checked as soon as the script makes it, and sent only after the script's state was
+    saved. The next daemon needs that state to know which calls were sent.
     """
 
     is_kept: trio.Event = field(default_factory=trio.Event)

@@ -133,10 +133,10 @@ class ServerRequests:
         return list(found.values())
 
     async def _entries(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
-        """Request a list of all running servers of the session at the same time; return the lists.
+        """Request the list `kind`, such as `prompts`, from all running servers at the same time.
 
-        `kind` says which one, such as `prompts`. A server that takes too long is left out; the
-        client is notified when its list arrives.
+        Return the entries of each server. They are empty for a server that is not running or takes
+        too long; the client is notified when its list arrives.
         """
         found: dict[ServerIdentity, Mapping[str, bytes]] = {
             lease.identity: {} for lease in self._state.servers
@@ -327,7 +327,7 @@ class ServerRequests:
     def notify_all(self, method: str) -> None:
         """Send a notification to every server of the session that can receive it.
 
-        It must have had a handshake, and serve this session only.
+        Such a server has had a handshake, and serves this session only.
         """
         for lease in self._state.servers:
             instance = self._leases.running(lease.identity)

@@ -131,7 +131,8 @@ class SessionContext:
     def probe_relisting(self) -> None:
         """Tell the client that its tools have changed, to see whether it then lists them again.
 
-        This is done only if nothing but the table of clients says that the client does not.
+        This is done only if the table of clients alone marks the client as one that never lists
+        again.
         """
         if self.connection.is_connected and self.view.is_probe_due:
             self.notify_tools_changed()

@@ -196,7 +196,7 @@ class Session:
         return self.turns
 
     def host(self, hosting: SessionHosting, answering: Callable[["Session"], AnswerInTime]) -> None:
-        """Take over what the curator does for this session: long tasks, and sub-agents' sessions.
+        """Set what the curator gives this session, such as a place for long tasks (`hosting`).
 
         `answering` returns the function that handles prompts from the session's own connection, and
         answers each before the hook gives up.

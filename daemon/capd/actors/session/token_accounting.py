@@ -42,7 +42,7 @@ INDEXED = "index.tools"
 Terms = tuple[Policy, str]
 """A session's policy and project. Sessions with the same terms may use the same tools."""
 KINDS: dict[WireName, Kind] = {TOOL_SEARCH: "searches", CAPABILITY: "answers"}
-"""Own tools, and the kind under which their answers are counted."""
+"""capd's own tools, each with the kind of text under which its answers are counted."""
 
 _NEWS: MsgpackCodec[finder.ToolsIndexed] = MsgpackCodec(finder.ToolsIndexed)
 

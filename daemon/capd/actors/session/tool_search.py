@@ -161,8 +161,8 @@ class ToolSearch:
     ) -> str:
         """Return the signatures of more tools of the best result's capability, as a text.
 
-        They may be called next. The text is empty if the client lists active tools by itself, if
-        the question selects tools, or if it asks for another level of detail.
+        The model may call these next. The text is empty if the client lists active tools by itself,
+        if the question selects tools, or if it asks for another level of detail.
         """
         first = next((each for each in answers if each.reply.full), None)
         is_listed = self._view.lists_at_once(at_border=False)

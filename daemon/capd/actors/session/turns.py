@@ -95,11 +95,11 @@ class TurnContext:
         return max(MODEL_PATIENCE, longest) if self.is_hook else 0.0
 
     async def claim(self) -> float:
-        """Wait until a held turn's hook has asked again or was given up; return the seconds.
+        """Wait until a held turn's hook has asked again or was given up; return the seconds waited.
 
-        capd asked the hook to ask again, because the turn waited for the model. The wait is a
-        second at most. Otherwise the texts of a turn that ends sooner would count as delivered,
-        although no hook has taken them.
+        A turn is held if it waits for the model: capd asks its hook to ask again. The wait here
+        is a second at most. Without it, the texts of a turn that ends sooner would count as
+        delivered, although no hook has taken them.
         """
         began_at = time.monotonic()
         if self.is_claimed is not None:
@@ -107,7 +107,7 @@ class TurnContext:
         return time.monotonic() - began_at
 
     def decide(self, decision: Decision | None) -> None:
-        """Set the decision; None if it is not known yet."""
+        """Set the decision. With None it stays unknown, and `is_decided` is not set."""
         self.decision = decision
         if decision is not None:
             self.is_decided.set()
@@ -196,7 +196,7 @@ class SessionTurns:
 
     async def take_own(self, text: str) -> bytes:
         """Handle a message from the session's own connection; return the answer as JSON."""
-        # Noted as the recent prompt, so that a hook that sends the same text later is a repetition.
+        # Note the prompt, so that a hook that sends the same text later is seen as a repetition.
         self.recent_prompts.is_again(text, "", time.monotonic())
         taken = await self.take(text)
         self._parts.tokens.turned(documents.words(taken))
@@ -236,7 +236,10 @@ class SessionTurns:
         return text_result(hook_context.hook_output(text, taken.notice))
 
     def notice(self, decision: Decision, problem: str = "") -> str:
-        """Return the line that the user sees of a turn; empty with `surface.notices = false`."""
+        """Return the line that the user sees of a turn; empty with `surface.notices = false`.
+
+        `problem` is why the capability could not be switched on; empty if it could.
+        """
         return hook_context.notice(decision, problem) if self._view.rules.shows_notices else ""
 
     async def _call_skill(self, hook: hook_context.TurnArguments) -> bytes:
