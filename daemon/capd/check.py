@@ -88,7 +88,7 @@ def main(
 ) -> int:
     """Check what `arguments` name, print all findings, and return 1 if one of them is an error.
 
-    `config`, `cache` and `memories` are the user's folders for these.
+    `config`, `cache` and `memories` are the folders of the user's settings, caches and memories.
     """
     paths = [Path(argument) for argument in arguments if argument != "--json"]
     if len(paths) > 1 or any(str(path).startswith("-") for path in paths):

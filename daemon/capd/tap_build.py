@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 USAGE = "usage: capd tap build PATH"
 TOGETHER = 64
-"""How many texts the model is given at once."""
+"""How many texts the model is given at a time."""
 FAILED = 1
 WRONG_USAGE = 2
 

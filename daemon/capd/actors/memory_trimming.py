@@ -63,7 +63,10 @@ async def return_after_work(
     give_back: Callable[[], None] = platform.trim_memory,
     cpu_seconds: Callable[[], float] = time.process_time,
 ) -> None:
-    """Until cancelled, return memory to the system whenever the daemon is quiet after work."""
+    """Until cancelled, return memory to the system whenever the daemon is quiet after work.
+
+    `cpu_seconds` returns the CPU time that the daemon has used so far.
+    """
     returned_at = last = cpu_seconds()
     while True:
         await trio.sleep(LOOK)

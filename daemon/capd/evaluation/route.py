@@ -173,7 +173,8 @@ class Router:
     def concluded(self, ranked: "Ranked", learnt: Learnt, project: str) -> Decision:
         """Return the decision that follows from the scores in `ranked`.
 
-        The offsets `learnt`, which routing has learnt from use, are applied as in `project`.
+        `learnt` has the score offsets that routing has learnt from use. They are applied as for a
+        message in `project`.
         """
         known = replace(self._known, learnt=learnt, project=project)
         return deciding.concluded(ranked.text, ranked.scores, self._compared, self._profile, known)

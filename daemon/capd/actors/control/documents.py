@@ -345,7 +345,10 @@ def _found_skill(hit: finder.SkillHit) -> Document:
 
 
 def capability_match(hit: registry.CapabilityHit, spec: CapabilitySpec | None) -> Match:
-    """Return a capability as an entry of a search, described by its description or a trigger."""
+    """Return a capability as an entry of a search.
+
+    Its text is the description or title in `spec`; without one, the first trigger.
+    """
     description = (spec.description or spec.title) if spec is not None else ""
     if not description and hit.triggers:
         description = f"“{hit.triggers[0]}”"

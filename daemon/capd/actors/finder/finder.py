@@ -124,7 +124,7 @@ CLEAR_SKILL = 0.45
 that nobody searched for."""
 
 DEBOUNCE = 0.2
-"""Seconds to wait for further changes, because many lists arrive at once after a start."""
+"""Seconds to wait for further changes, because many lists arrive together after a start."""
 
 log = structlog.get_logger(actor="finder")
 

@@ -57,7 +57,7 @@ class SkillFinder:
         self._vectors.wanted(self._index)
 
     async def use(self) -> None:
-        """Prepare for searches, at once and whenever the set of skills changes."""
+        """Prepare for searches, now and whenever the set of skills changes."""
         self._vectors.use()
         await self.prepare()
 

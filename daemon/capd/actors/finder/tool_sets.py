@@ -146,7 +146,7 @@ class ToolSets:
         return found
 
     async def use(self) -> None:
-        """Prepare all sets for searches, at once and whenever they are replaced."""
+        """Prepare all sets for searches, now and whenever they are replaced."""
         for each in (self.users, *self._projects.values()):
             each.vectors.use()
         for each in (self.users, *self._projects.values()):

@@ -1,7 +1,7 @@
 """The gateway of the HTTP front: its connections, and the sessions that they open.
 
-Its sessions belong to the curator like all others. This module is imported only if the front is
-switched on.
+Its sessions belong to the curator, the actor that owns all sessions. This module is imported only
+if the front is switched on.
 """
 
 import socket
@@ -62,7 +62,8 @@ class HttpSettings:
     project: str = ""
     """The project of every session; empty for none."""
     poll_after: float = 0.0
-    """Seconds after which the stream of an unfinished answer is closed, once; 0 for never."""
+    """Seconds after which the stream of an unfinished answer is closed once, so that the client
+    requests the rest; 0 for never."""
 
 
 def listener_on(port: int) -> trio.SocketListener:

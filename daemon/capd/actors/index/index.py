@@ -56,9 +56,9 @@ READ_AGAIN = 5.0
 COUNT_AFTER = 30.0
 """Seconds after which the tokens of the tools of an unchanged catalog are counted."""
 MOST_COUNTED = 2000
-"""How many entries of a catalog are counted, the most important ones first. The texts of the others
-are shortened by upper bounds of their tokens. Counting ten thousand took a second of the daemon's
-start."""
+"""How many entries of a catalog are counted, the most important ones first. For the others,
+upper bounds of their tokens decide how short their texts are. Counting ten thousand took a second
+of the daemon's start."""
 KNOWN_FOR = 2.0
 """Seconds for which the ledger's last answer is used for the status."""
 
@@ -179,7 +179,7 @@ class Index:
             await contained("refresh", self._refresh, log=log)
 
     async def _follow_sessions(self) -> None:
-        """Count the tokens of texts for sessions at once, and those of the tools a while later."""
+        """Count the tokens of texts for sessions immediately, and those of tools a while later."""
         await self._is_wanted.wait()
         while True:
             made, learned = self._made, self._learned

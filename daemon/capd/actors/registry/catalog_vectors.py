@@ -429,7 +429,11 @@ def _finish(
     cache: VectorCache | None,
     capabilities: int,
 ) -> None:
-    """Do the work that messages do not wait for: free memory, and find similar capabilities."""
+    """Do the work that messages do not wait for: free memory, and find similar capabilities.
+
+    `dropped` holds the last reference to the comparison before this one. `capabilities` is the
+    number of capabilities in the catalog.
+    """
     dropped.clear()
     siblings.prepare()
     if cache is not None:
@@ -440,7 +444,11 @@ def _finish(
 def _wanted(
     catalog: Catalog, preferred: Collection[str], below: "Mapping[str, Vectors]"
 ) -> list[str]:
-    """Return the texts that messages are compared with, the important ones first."""
+    """Return the texts that messages are compared with, the important ones first.
+
+    Texts that have a vector in `below` are left out: for a project's catalog, `below` has the
+    vectors of the user's catalog.
+    """
     from capd.core.routing.scorers import texts_of  # noqa: PLC0415 - as below
 
     # Capabilities used before, then the project's own, then the rest in the order of the taps.

@@ -73,7 +73,7 @@ class ProjectCatalogs:
         self._files = reads or TimedReads(LONGEST_READ)
         self._parser = parser
         self._silent: set[str] = set()
-        """The projects whose files could not be read in time the last time that all were read."""
+        """The projects whose files could not be read in time when all projects were last read."""
         self.trust = trust
         self._users = users
         self._make_vectors = vectors

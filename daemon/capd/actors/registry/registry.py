@@ -114,7 +114,7 @@ class Registry:
         `labels` saves what routing learns, and `learns(project)` says whether sessions of a project
         learn. `has_program` looks for a command on the PATH, and blocks; without it every program
         counts as installed. `tool_triggers` adds triggers from the tools of servers. `profile` is
-        that of `evidence`; unless given, the one that comes with capd.
+        the routing profile for `evidence`; None stands for the one that comes with capd.
         """
         self._bus = bus
         self._tool_triggers = tool_triggers
@@ -316,8 +316,8 @@ class Registry:
     def _wanted(self, decision: Decision, project: str) -> messages.CapabilityResolved | None:
         """Return the capability that a decision switches on; None if it switches none on.
 
-        The curator gets it with the decision, so it need not ask for it. The result is None, too,
-        if the catalog no longer has the capability.
+        The curator gets the capability with the decision, and need not ask for it. The result is
+        also None if the catalog no longer has the capability.
         """
         if decision.id is None or decision.outcome != "activate":
             return None

@@ -164,7 +164,10 @@ class Activation:
         return self._state.pinned
 
     def _end(self, start: _Start, by: str) -> None:
-        """Forget a start that has been committed or has failed. A second call does nothing."""
+        """Forget a start that has been committed or has failed. A second call does nothing.
+
+        `by` says who asked for the start.
+        """
         if start in self._starts:
             self._starts.remove(start)
             self.turns_waiting -= by == "turn"
@@ -172,7 +175,8 @@ class Activation:
     async def disable(self, name: str, *, by: str = "model") -> Outcome:
         """Switch a capability or a single tool off, or cancel the start of a capability.
 
-        If none of them has this name, nothing changes, and the outcome's text says so.
+        If none of them has this name, nothing changes, and the outcome's text says so. `by` says
+        who asked, as in `enable`.
         """
         async with self._transaction:
             # `name` means, in this order: an active capability, an active tool, or a capability

@@ -45,7 +45,7 @@ _SCHEMA: dict[str, Any] = {
         }
     },
 }
-"""The form of the question. It has no value for a refusal: the client's own buttons decline it."""
+"""The form of the question. It has no value for a refusal: the client has a button for that."""
 
 log = structlog.get_logger(actor="curator")
 

@@ -27,7 +27,8 @@ from capd_protos.types import Decision
 START_PATIENCE = 1.0
 """Seconds for which an answer waits for servers that start, if their tools can be named later."""
 OWN_PATIENCE = 5.0
-"""Seconds within which a hook on the session's own connection is answered. It states no limit."""
+"""Seconds within which a hook on the session's own connection is answered. Such a hook states no
+limit."""
 EARLY_ANSWER = 0.04
 """Seconds at the end of a hook's patience, kept to write the answer for an unfinished turn."""
 

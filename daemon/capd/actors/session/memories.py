@@ -119,7 +119,8 @@ class SessionMemories:
     def deliver_due(self, most_characters: int | None = None) -> str:
         """Return the memories that the model should get now as one text; note them as delivered.
 
-        The text is empty if there are none.
+        The text is empty if there are none, and has at most `most_characters`. Memories that do not
+        fit wait for a later text.
         """
         return self._deliver(self._due_now(), most_characters)
 
@@ -154,7 +155,7 @@ class SessionMemories:
         return await self._catalog.counted(texts)
 
     def is_due(self, shown: ShownTool) -> bool:
-        """Tell whether memories would be added to the result of this tool."""
+        """Tell whether memories would be added to a result of the tool `shown`."""
         known = self._known
         if not known.all:
             return False

@@ -1,8 +1,8 @@
-"""Which capabilities must not be named to the model of a session.
+"""Finds out which capabilities must not be named to the model of a session.
 
-They are the capabilities that a profile switches off, and those of which policy permits no tool.
-The finder knows the latter, because it knows the tools of all servers. A session without policy
-rules does not ask it.
+A capability must not be named if the session's profile switches it off, or if policy permits none
+of its tools. The finder answers which capabilities policy denies, because it knows the tools of all
+servers. A session without policy rules does not ask the finder.
 """
 
 from collections.abc import Iterable

@@ -225,7 +225,8 @@ class SessionScripts:
     ) -> RunJournal | None:
         """Return the journal that saves a script's run, so that the next daemon can continue it.
 
-        None if the client would not ask again for its result.
+        `names` has the function of each tool. The result is None if this daemon saves no scripts,
+        or if the client would not ask again for the result.
         """
         caller = request.caller
         if self._files is None or not isinstance(caller, ClientCall) or not caller.is_durable:
@@ -425,7 +426,10 @@ class _Script:
         journal: RunJournal | None,
         found: Restored | None = None,
     ) -> None:
-        """Create it. `found` is the state of the run that an earlier daemon saved."""
+        """Create it. `found` is the state of the run that an earlier daemon saved.
+
+        `names` has the function of each tool. Without `journal` the run is not saved.
+        """
         self.id = secrets.token_hex(8)
         self.began_at = time.monotonic()
         self.request = request

@@ -1,8 +1,8 @@
-"""The settings of sessions: which of them change at once, and which stay for a whole session.
+"""The settings of sessions: which of them change immediately, and which stay for a whole session.
 
-Policy, and how many capabilities and tools may be on, change in every session at once. The mode,
-the pins and the domain stay the same for the length of a session, because a different list would
-invalidate the model's prompt cache (docs/design/surface.md).
+Policy, and how many capabilities and tools may be on, change immediately in every session. The
+mode, the pins and the domain stay the same for the length of a session, because a different list
+would invalidate the model's prompt cache (docs/design/surface.md).
 """
 
 from collections.abc import Callable, Mapping

@@ -14,7 +14,7 @@ from capd.runtime.saver import Saver, not_saved
 from capd_protos.types import ServerIdentity, SessionKey
 
 SAVE_PAUSE = 0.1
-"""Seconds from a change to its save, so that all changes of a turn are saved at once."""
+"""Seconds from a change to its save, so that all changes of a turn are saved together."""
 MOST_NAMED = 5
 
 log = structlog.get_logger(actor="curator")

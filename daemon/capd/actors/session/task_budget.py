@@ -48,7 +48,7 @@ class TurnPlan:
 
     capabilities: tuple[CapabilityId, ...] = ()
     in_part: frozenset[CapabilityId] = frozenset()
-    """Capabilities that are not switched on as a whole, but of which some tools are."""
+    """Capabilities of which only some tools are switched on."""
     tools: tuple[finder.CuratedTool, ...] = ()
     memories: tuple[PricedMemory, ...] = ()
     left_out: tuple[messages.LeftOut, ...] = ()

@@ -58,7 +58,8 @@ UNDECIDED: frozenset[DecisionReason] = frozenset(
 MODEL_PATIENCE = 4.0
 """Seconds for which a hook's turn waits for a model that is loading, which takes 1.2 to 1.8 s."""
 LONGEST_PATIENCE = 60.0
-"""The same, for a hook that says that it could wait longer."""
+"""The most seconds for which a turn waits for the model, if its hook says that it can wait longer
+than `MODEL_PATIENCE`."""
 RELIST_TIMEOUT = 1.0
 """Seconds for which a hook on the session's own connection waits for the client to re-list. A
 client that re-lists takes 8 to 26 ms (docs/design/clients.md, finding 1)."""
@@ -128,7 +129,8 @@ class _HookText:
 
 
 AnswerInTime = Callable[[str, TurnContext], Awaitable[messages.TurnTaken]]
-"""Takes the text of a prompt. Returns the result of its turn, or what is known of it in time."""
+"""Takes the text of a prompt. Returns the result of its turn, or what is known of the turn when the
+hook must be answered."""
 
 
 class SessionTurns:

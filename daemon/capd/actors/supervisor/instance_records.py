@@ -87,8 +87,8 @@ class InstanceRecord:
     ) -> messages.ServerEntry:
         """Return the instance's entry in the list of servers.
 
-        `state` is that of its lease, `holders` are the sessions with a lease on it, and `now` is by
-        trio's clock.
+        `state` is the state of its lease, `holders` are the sessions with a lease on it, and `now`
+        is by trio's clock.
         """
         name = _SHOWN.get(state) if state is not None else None
         if name is None:

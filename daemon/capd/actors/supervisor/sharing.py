@@ -64,7 +64,8 @@ class Sharing:
         The first of these that applies is chosen: the instance that the session has already, one
         that already runs by the definition's `scope`, and, for a server that is known to be
         stateless, the one that all sessions share. Otherwise it is a new instance by the
-        definition's `scope`. `account` is the login that the session uses there.
+        definition's `scope`. `values` are the secrets for the server, and `account` is the
+        login that the session uses there.
         """
         server, session = request.server, request.session
         keys = instance_keys(
@@ -100,7 +101,10 @@ class Sharing:
         return self._generations.probe_patience(key.identity, transport)
 
     def on_started(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> None:
-        """Note which generation of MCP a server speaks that has started, and save it soon."""
+        """Note which generation of MCP the started server `link` speaks, and save it soon.
+
+        `tried_stateless` says that the stateless generation was tried first.
+        """
         has_changed = self._generations.note_start(
             key.identity,
             tried_stateless=tried_stateless,

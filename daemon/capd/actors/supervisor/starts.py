@@ -1,7 +1,8 @@
 """Turns the definition of a server into a running process, or a connection by URL.
 
-This module replaces placeholders by the secrets of the instance. Only the server gets these values,
-and the redactor, which removes them from texts (docs/design/trust.md, "Secrets").
+This module replaces placeholders by the secrets of the instance. Only the server and
+the redactor get these values. The redactor removes them from texts (docs/design/trust.md,
+"Secrets").
 """
 
 import os
@@ -315,8 +316,8 @@ class Starts:
     ) -> bool:
         """Tell whether a server in `folder` would now be started in another way than it was.
 
-        `project` is the real path of the project whose trust has changed. `is_held` tells whether
-        the server's launcher runs outside the folder. This blocks.
+        `values` are its secrets. `project` is the real path of the project whose trust has changed.
+        `is_held` tells whether the server's launcher runs outside the folder. This blocks.
         """
         real = os.path.realpath(folder) if folder else ""
         if not f"{real}/".startswith(f"{project.rstrip('/')}/"):

@@ -553,7 +553,7 @@ class Supervisor:
     def _remote_spec(self, request: messages.LogIn | messages.LogOut) -> RemoteSpec:
         """Return what is needed to connect to the server that a login or logout is for.
 
-        It is the connection that the account uses.
+        The connection is for the account in `request`.
 
         Raises:
             CapdError: there is no such server, or its address is not known.
@@ -565,7 +565,7 @@ class Supervisor:
         account = request.account.casefold()
         stored = self._environments.stored.values()
         own = values_of(stored, account) if account else {}
-        # An instance with this account first, then the latest.
+        # Prefer an instance with this account, then the latest one.
         found = max(reversed(remote), key=lambda each: each.account == account, default=None)
         if found is not None:
             values = {**found.values, **own}
