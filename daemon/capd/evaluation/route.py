@@ -67,7 +67,7 @@ class RouteReport(msgspec.Struct, frozen=True):
     wanted: int
     unwanted: int
     skipped: int
-    """Rows whose label is not in the catalog."""
+    """How many rows were left out because their label is not in the catalog."""
     measures: dict[str, Measure]
     kinds: dict[str, dict[str, float]]
     latency: Latency | None = None
@@ -281,8 +281,8 @@ def report(
 ) -> RouteReport:
     """Return the measures of the rows `judged`, over all of them and for each kind of message.
 
-    `name` is the scorer's, and `capabilities` the size of the catalog. `skipped` is the number of
-    rows that were left out because their label is not in the catalog.
+    `name` is the name of the scorer, and `capabilities` the size of the catalog. `skipped`
+    is the number of rows that were left out because their label is not in the catalog.
     """
     values = [each.values() for each in judged]
     wanted = sum(1 for each in judged if each.row.right)

@@ -63,7 +63,7 @@ class Report(msgspec.Struct, frozen=True):
     tools: int
     queries: int
     skipped: int
-    """Queries that were left out because a label is not the name of a tool."""
+    """How many queries were left out because a label is not the name of a tool."""
     mode: str
     """`fused`, or `lexical` without the model."""
     measures: dict[str, Measure]

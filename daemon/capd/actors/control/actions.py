@@ -150,8 +150,8 @@ class ActionMethods:
         """Return the name, the definition and a hint for a server that is reached by URL.
 
         The definition is None if no tap of the user has such a server; the hint then says what may
-        have been meant. Servers of projects are left out: a login there is possible only while
-        the server runs, because it is trusted then.
+        have been meant. Servers of projects are left out: a person can log in at such a server only
+        while it runs, because it runs only if it is trusted.
         """
         specs = await self._actors.registry.specs()
         servers = {

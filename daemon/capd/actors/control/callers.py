@@ -49,7 +49,7 @@ async def check_person(method: str, peer: Peer, command: str = "capd trust") -> 
         MethodError: capd started the process, or it has no terminal.
     """
     has_terminal = platform.has_terminal(peer.pid)
-    # Checked second. If the process is still alive here, its pid meant the same process above.
+    # Check the ancestry second: it fails if the process has ended. So the pid above was not reused.
     await check_ancestry(method, peer)
     if not has_terminal:
         _refuse(method, peer, NO_TERMINAL.format(command))

@@ -87,7 +87,7 @@ class Embedder:
         self._reason = ""
         self._loaded = trio.Event()
         self._last_used_at = 0.0
-        # One batch at a time: on two cores, two at once gain nothing.
+        # One batch at a time: on two cores, two at the same time gain nothing.
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

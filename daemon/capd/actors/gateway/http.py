@@ -218,7 +218,7 @@ class HttpGateway:
             project=self._settings.project,
             session=fresh_key(client, _KEY_END) if is_kept else "",
         )
-        # Pid 0 (unknown): for TCP, the kernel does not report which process is at the other end.
+        # Pid 0 (unknown): a TCP socket, unlike a Unix socket, does not have the pid of its peer.
         request = curator.OpenSession(connection, hello, 0, is_bare=self._settings.is_bare)
         try:
             opened = await self._curator.open_session(request)

@@ -111,10 +111,11 @@ class Registry:
         With `is_watching` the catalog is loaded again whenever one of its files changes. `memories`
         is the user's own folder of memories. `parser` reads the files of taps and projects.
         `scorer` names the routing rule: `evidence`, or the published rule `trigger_mean`.
-        `labels` saves what routing learns, and `learns(project)` says whether sessions of a project
-        learn. `has_program` looks for a command on the PATH, and blocks; without it every program
-        counts as installed. `tool_triggers` adds triggers from the tools of servers. `profile` is
-        the routing profile for `evidence`; None stands for the one that comes with capd.
+        `labels` saves what routing learns, and `learns(project)` says whether routing learns from
+        sessions of a project. `has_program` looks for a command on the PATH, and blocks; without it
+        every program counts as installed. `tool_triggers` adds triggers from the tools of servers.
+        `profile` is the routing profile for `evidence`; None stands for the one that comes with
+        capd.
         """
         self._bus = bus
         self._tool_triggers = tool_triggers
@@ -557,7 +558,7 @@ class Registry:
 class _Entries:
     """Caches what the list of capabilities shows of each tap.
 
-    It is made again when the tap's object changes.
+    The entries of a tap are made again when the tap's object changes.
     """
 
     def __init__(self) -> None:

@@ -266,7 +266,10 @@ class Activation:
             return step
 
     def instructions_of(self, capability: CapabilityId) -> list[tuple[str, str]]:
-        """Return name and `instructions` of each server of an active capability that sent some."""
+        """Return the name of each server of an active capability, and the `instructions` it sent.
+
+        Servers that sent none are left out.
+        """
         activation = next(
             (each for each in self._state.active.activations if each.id == capability), None
         )

@@ -105,7 +105,8 @@ class SessionApprovals:
                 f"within {within:g} s. They answer in their editor, or with: capd approve"
             )
         if in_client == "refuse":
-            # Some clients decline by themselves (docs/approval.md): the user may not have seen it.
+            # Some clients decline by themselves (docs/approval.md): the user may not have seen
+            # the question.
             raise RefusedError(
                 f"{name} was not sent: it was declined in {question.client}, by the user or by "
                 f"their settings ({by})."

@@ -29,7 +29,7 @@ class CallRecord:
     began_at: float
     """When the call began, by the monotonic clock."""
     sent: Members
-    """The params that the server gets, after any edit of the tool was applied."""
+    """The params that the server gets. If the tool is edited, they differ from the client's."""
 
 
 class CallNotes:

@@ -4,8 +4,8 @@
                   ├─────> capd's own tool ─────────────> answered here
                   └─────> nothing that is on ──found in the catalog──> switched on, then sent
 
-Only the tool's name in a request is changed; the rest of the request, and the result, pass
-unchanged.
+In a call, only the tool's name is changed, and the arguments if the tool is edited. A result passes
+unchanged unless it is too long, or memories are added to it.
 """
 
 import time
@@ -555,8 +555,8 @@ class SessionCalls:
     def _check(self, listed: ActiveTool, given: Members, sent: Members) -> None:
         """Check that a call's arguments are no known mistake and fit the tool's schema.
 
-        `given` are the params from the client. `sent` are those for the server, with any edit of
-        the tool applied. Mistakes are looked for in `sent`. The schema is the one that the client
+        `given` are the params from the client. `sent` are those for the server, which differ if the
+        tool is edited. Mistakes are looked for in `sent`. The schema is the one that the client
         sees, so `given` is checked against it.
 
         Raises:
@@ -632,7 +632,7 @@ def _json_name(tool: ToolName) -> msgspec.Raw:
 
 
 def _sent_members(shown: ShownTool, request: Request) -> Members:
-    """Return the params of a call in the form for its server, with any edit of the tool undone.
+    """Return the params of a call for its server: with the server's own names, and with presets.
 
     Raises:
         NotSentError: see `sent_arguments`.

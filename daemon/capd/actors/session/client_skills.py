@@ -3,8 +3,8 @@
     the client's hook for a skill, or its name in a message
         ──> its SKILL.md, read in the parser process ──> tools by name, then capabilities
 
-Each is switched on as a model would switch it on: under the session's policy, and what a project's
-files define must be trusted. A tool starts no server before its first call.
+The same rules apply as when a model switches them on: the session's policy, and trust in what a
+project's files define. A tool starts no server before its first call.
 """
 
 from dataclasses import dataclass, field

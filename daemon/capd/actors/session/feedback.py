@@ -1,7 +1,7 @@
 """Observes what follows a session's messages, and sends it to the registry as labels.
 
-A label records that a person switched a capability on or off, or that the model called
-one of its tools.
+A label records that a person switched a capability on or off, or that the model called one of
+its tools.
 
 This happens only if `[routing] learn` is on for the session. It does not happen for a session that
 another session opened, because the messages of such a session come from a model.

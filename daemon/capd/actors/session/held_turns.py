@@ -8,7 +8,7 @@
 A hook ends by itself after a quarter of a second, so that a daemon that hangs does not block the
 editor. The answer `held` tells the hook that the daemon is alive, and that it can wait longer.
 
-A held turn switches its tools on at once. Its texts for the model wait until the hook has asked
+A held turn switches its tools on immediately. Its texts for the model wait until the hook has asked
 again or is given up (`TurnContext.is_claimed`). Otherwise the texts of a turn that ends before its
 hook has asked again would count as delivered, although the model never read them.
 """

@@ -1,4 +1,4 @@
-"""What a session has when it opens: pins, servers that start at once, and inherited tools.
+"""What a session has when it opens: pins, servers that start immediately, and inherited tools.
 
 A pin is a tool that the user's settings put on the list of every session. It is listed by its
 cached definition, and its server starts with the first call. A server that is defined with

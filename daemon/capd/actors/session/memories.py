@@ -143,7 +143,7 @@ class SessionMemories:
     def deliver_only(self, chosen: Sequence[PricedMemory]) -> str:
         """Deliver `chosen` as one text, and none of the other memories that are due.
 
-        Those are not delivered in this conversation at all.
+        The others are never delivered in this conversation.
         """
         keys = {each.key for each in chosen}
         self._delivery.leave_out([each for each in self._due_now() if each.key not in keys])
@@ -188,7 +188,7 @@ class SessionMemories:
         return self._notes[grant]
 
     def drop_notes(self) -> bool:
-        """Forget the texts added to descriptions whose memories no longer exist.
+        """Forget those texts in descriptions of tools whose memories no longer exist.
 
         Return whether there were any. If only the text of a memory has changed, the description
         keeps the old one.

@@ -84,7 +84,7 @@ class ResultCounts:
     characters_in: int = 0
     characters_out: int = 0
     not_kept: int = 0
-    """Results over the limit that were passed on whole, because they could not be stored."""
+    """How many results over the limit were passed on whole, because they could not be stored."""
 
 
 class SessionResults:

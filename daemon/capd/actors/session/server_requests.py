@@ -48,7 +48,7 @@ LINKS_BYTES = 1 << 20
 LINK_MARK = b'"resource_link"'
 """The bytes that occur in every result with a link to a resource."""
 _MOST_LINKS = 1000
-"""Links that a session remembers, the newest ones."""
+"""How many links a session remembers: the newest ones."""
 
 
 class _Link(msgspec.Struct):

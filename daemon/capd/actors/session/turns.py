@@ -99,8 +99,8 @@ class TurnContext:
         """Wait until a held turn's hook has asked again or was given up; return the seconds waited.
 
         A turn is held if it waits for the model: capd asks its hook to ask again. The wait here
-        is a second at most. Without it, the texts of a turn that ends sooner would count as
-        delivered, although no hook has taken them.
+        is a second at most. Without this wait, the texts of a turn that ends sooner would count
+        as delivered, although no hook has taken them.
         """
         began_at = time.monotonic()
         if self.is_claimed is not None:
@@ -505,8 +505,8 @@ class SessionTurns:
     ) -> "_HookText":
         """Return call cards for tools of suggested capabilities, unless the client lists these.
 
-        With a card the model calls at once. A suggestion alone costs a request to switch the
-        capability on before the call.
+        With a card, the model can call the tool directly. With a suggestion alone, it needs one
+        more request, to switch the capability on.
         """
         is_read = turn_context.is_hook and turn_context.is_delivered
         if not suggested or not is_read or self._view.lists_in_turn or not self._view.has_caller:

@@ -53,7 +53,8 @@ class LoginRequests:
     ) -> messages.LoginOpened | messages.LoginFailed:
         """Start a login; return its ticket and the address that the person has to open.
 
-        `on_success` is called when the person has logged in.
+        `way` is how the person logs in: `browser` or `device`. `on_success` is called when the
+        person has logged in.
         """
         if len(self._under_way) >= MOST_LOGINS:
             self._under_way.pop(next(iter(self._under_way)))

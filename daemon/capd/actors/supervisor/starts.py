@@ -1,8 +1,7 @@
 """Turns the definition of a server into a running process, or a connection by URL.
 
-This module replaces placeholders by the secrets of the instance. Only the server and
-the redactor get these values. The redactor removes them from texts (docs/design/trust.md,
-"Secrets").
+This module replaces placeholders by the secrets of the instance. Only the server and the redactor
+get these values. The redactor removes them from texts (docs/design/trust.md, "Secrets").
 """
 
 import os

@@ -386,7 +386,10 @@ class Supervisor:
         raise problem
 
     async def _serve_at(self, instance: InstanceRecord, at: int, *, is_last: bool) -> None:
-        """Run an instance at the address with index `at`, from its start to its end."""
+        """Run an instance at the address with index `at`, from its start to its end.
+
+        With `is_last`, no other address is left, so the start may take longer.
+        """
         key = instance.key
         server = instance.server
         if at:
