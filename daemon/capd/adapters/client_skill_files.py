@@ -92,7 +92,10 @@ def client_skills(folders: SkillFolders, project: str) -> dict[str, ClientSkill]
 
 
 def stamp_of(skill: ClientSkill) -> Stamp | None:
-    """Return the stamp of a skill's file, which changes with the file; None without one. Blocks."""
+    """Return the stamp of a skill's file, which changes with the file. Blocks.
+
+    Return None if there is no file.
+    """
     try:
         status = skill.file.stat()
     except (OSError, ValueError):

@@ -76,7 +76,7 @@ def _shipped_lines() -> dict[str, Any]:
     The table is parsed only once, because that takes 4 ms, and each save of a user's file merges
     the tables again.
     """
-    # A file beside the package, as for all that capd ships; importlib.resources imports zipfile.
+    # Found by its path: importlib.resources would import zipfile, which costs start-up time.
     text = Path(capd_protos.__path__[0], NAME).read_text(encoding="utf-8")
     return {name: _without(line, _NOT_OURS) for name, line in tomllib.loads(text).items()}
 

@@ -539,7 +539,7 @@ def load_configuration(
 ) -> tuple[Configuration, list[str]]:
     """Return the configuration that `file` and `environment` give together.
 
-    The second result is a line for each of them that could not be used.
+    The second result has a line for the file and for each variable that could not be used.
     """
     own = LastGoodFile(file, lambda text: parse_layer(text, Configuration, str(file)))
     own.load()

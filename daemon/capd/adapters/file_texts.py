@@ -29,7 +29,7 @@ def file_name(path: Path) -> str:
 def file_text(file: Path) -> str:
     """Return a file's text; for a symbolic link, the name of its target.
 
-    Of a larger file, the first `LARGEST_FILE_BYTES` + 1 bytes are returned.
+    At most `LARGEST_FILE_BYTES` + 1 bytes are read, so that a caller notices a larger file.
     """
     if file.is_symlink():
         return file_name(Path(file.readlink().name))

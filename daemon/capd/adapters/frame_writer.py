@@ -71,7 +71,7 @@ one chunk go out together."""
 class FrameWriter:
     """The only writer of a stream: whole frames, in the order of `send`, from a bounded queue."""
 
-    # Every idle session has one.
+    # Slots, because every idle session has such an object.
     __slots__ = (
         *("_descriptor", "_gathered", "_is_draining", "_is_running", "_max_bytes", "_max_frames"),
         *("_max_posted_bytes", "_on_backlog", "_queue", "_queued_bytes", "_stream", "_timeout"),
@@ -242,7 +242,7 @@ class FrameWriter:
         Cancelling this task may cut a frame; cancelling a sender does not.
 
         Raises:
-            WriterStalledError: A frame could not be written in time; the server has to be ended.
+            WriterStalledError: A frame could not be written in time; the stream has to be closed.
         """
         self._is_running = True
         task_status.started()

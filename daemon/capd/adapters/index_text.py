@@ -78,9 +78,9 @@ def loaded(text: str) -> Mapping[str, Any]:
 def _loader() -> Any:
     """Return a class that loads YAML safely, and limits how deep a text is nested.
 
-    It is in C if available. 50,000 levels overflow libyaml's stack and end the process. From 0.2.6
-    on libyaml limits brackets to 1,000 levels, and nothing else. Both kinds of PyYAML's loaders
-    call the two methods below around each node.
+    The class is in C (libyaml) if that is available. 50,000 levels overflow libyaml's stack and end
+    the process. libyaml itself limits only brackets: to 1,000 levels, since 0.2.6. Both kinds of
+    PyYAML's loaders call the two methods below around each node.
     """
     import yaml  # noqa: PLC0415 - as above
 

@@ -49,7 +49,7 @@ _VALUES: JsonCodec[Values] = JsonCodec(Values)
 async def find(data: bytes, path: str, room: int) -> Values:
     """Return how many values the JSON path `path` matches in `data`, and the first of them.
 
-    These have about `room` characters together.
+    The returned values have about `room` characters together.
 
     Raises:
         BadPathError: the path is invalid, or takes too long.

@@ -1,7 +1,7 @@
 """The current settings: from the user's files, a project's file, and `CAPD_*`, in that order.
 
 `current` is immutable and replaced as a whole when files change, so a reader never sees a mixture.
-The origin of each key is known, and which keys need a restart.
+This module also records the origin of each key, and knows which keys need a restart.
 """
 
 import time
@@ -117,7 +117,8 @@ class LiveSettings:
         self._began_with: Configuration | None = None
         self._loading = trio.Lock()
         self.project_added = trio.Event()
-        """Set when another project is to be followed; whoever follows projects replaces it."""
+        """Set when another project is to be followed. The task that follows projects then replaces
+        this event by a new one."""
 
     @property
     def current(self) -> Configuration:

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 BOUND_BYTES = 8 << 20
-"""A quiet daemon writes this much in months, one whose server fails every second in two days."""
+"""A quiet daemon writes this much in months. If a server fails every second, it takes two days."""
 GENERATIONS = 3
 """Old files; `capd.log.1` is the newest of them."""
 

@@ -13,7 +13,7 @@ def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.s
     """Open the file at `path`, if it is a regular one; yield its descriptor and its status.
 
     Raises:
-        OSError: there is none, it cannot be opened, or it is something else.
+        OSError: there is no file, it cannot be opened, or it is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     try:

@@ -83,7 +83,7 @@ class SessionFiles:
         return True
 
     def _remove(self, is_over: Callable[[SessionRecord], bool]) -> None:
-        """Remove the records for which `is_over` is true, unreadable ones, and all other files."""
+        """Remove the records for which `is_over` is true, and files without a readable record."""
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 record = _file(path).read() if path.suffix == ".session" else None

@@ -57,7 +57,7 @@ def skill_body(file: Path, reader: Reader = DIRECT) -> str | None:
     `reader` parses the file.
     """
     try:
-        # Of `<tap>/skills/<name>/SKILL.md`.
+        # The parents of `<tap>/skills/<name>/SKILL.md` are the skill, `skills` and the tap.
         content = _content(file.parents[2], file)
     except OSError:
         return None

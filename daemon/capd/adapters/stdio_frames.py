@@ -65,7 +65,7 @@ class FrameReader:
     for `assembly_timeout` seconds in each MiB.
     """
 
-    # Every idle session has one.
+    # Slots, because every idle session has such an object.
     __slots__ = (
         *("_assembly_timeout", "_bytes_in_time", "_cap_bytes", "_chunks", "_descriptor", "_file"),
         *("_is_ended", "_line_bytes", "_next_cap_bytes", "_reads_at_once", "_ready", "_spool"),

@@ -27,7 +27,7 @@ class TimedReads:
     """Runs reads in threads, at most one for each path."""
 
     def __init__(self, longest: float = LONGEST_WAIT) -> None:
-        """Create it with no read in progress; a caller waits for at most `longest` seconds."""
+        """Start without a read in progress; a caller waits for at most `longest` seconds."""
         self.longest = longest
         self._waited_for = trio.CapacityLimiter(AT_ONCE)
         self._limiters: dict[str, trio.CapacityLimiter] = {}

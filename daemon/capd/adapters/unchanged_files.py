@@ -1,4 +1,4 @@
-"""A cache of results that were made from the files of a folder, valid while these do not change.
+"""A cache of results that were made from the files of a folder, valid while they do not change.
 
 Without it, a reload of ten thousand capabilities would parse twenty thousand unchanged files. A
 file counts as unchanged if its name, inode, size and times are the same, and if it is a link, also
@@ -19,8 +19,9 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 UNCHANGED_NS = 100_000_000
-"""File systems count times in steps of 10 ms at most; a network's clock may differ more, and
-`capd check` reads everything."""
+"""A file that changed less than so many nanoseconds ago is not cached. File systems count times in
+steps of 10 ms at most. The clock of a network file system may differ by more; `capd check` reads
+every file again."""
 
 
 class UnchangedFiles(Generic[T]):
@@ -69,7 +70,7 @@ class UnchangedFiles(Generic[T]):
 
 @dataclass(slots=True)
 class _Folder:
-    """The cached names in a folder, with the times for which they are valid."""
+    """The cached names of the files in a folder, and the numbers that tell whether they changed."""
 
     state: int
     """A number that changes when a name comes or goes."""

@@ -90,7 +90,7 @@ class ClientCall:
     def read_meta(self, members: generations.Members, conversation: Conversation) -> bool:
         """Note what `_meta` in the request's params says; return whether the request is stateless.
 
-        `members` are the params. The session is told the client info that they have.
+        `members` are the params. If they contain client info, `conversation` gets it.
 
         Raises:
             EnvelopeError: the client info or version in `_meta` is invalid.
@@ -173,7 +173,6 @@ class ClientCall:
         A log message is left out if the client is stateless and its request names no log level.
         """
         is_log = method == "notifications/message"
-        # A stateless client gets log messages only if the request names a level.
         if is_log and generations.is_stateless(self.client) and not self.log_level:
             return
         self._connection.notify(method, params, self.request_id)

@@ -109,8 +109,9 @@ class ClientConnection:
         self.client_sessions: dict[str, None] = {}
         """The client's own ids of its conversations; `/clear` in a client starts another one."""
         self.linked_by = ""
-        """How the last prompt hook found the session; empty until one has."""
-        # Set once the client has listed its current tools. None while it has not, and nobody waits.
+        """How capd found that the client's last hook belongs to this session, such as `its key`;
+        empty if no hook of the client has asked yet."""
+        # Set when the client has listed its current tools. None if it has not, and no task waits.
         self._relisted: trio.Event | None = None
         self.upstream: OpenConnection | None = None
         """The open connection; None while the client is not connected."""

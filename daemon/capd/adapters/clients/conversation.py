@@ -103,7 +103,7 @@ class Conversation(Protocol):
         ...
 
     async def start(self) -> None:
-        """Wait briefly for the index of capabilities, which the answer to `initialize` has."""
+        """Wait briefly for the index of capabilities, a part of the answer to `initialize`."""
         ...
 
     async def wait_ready(self) -> None:
@@ -166,7 +166,7 @@ class Conversation(Protocol):
         ...
 
     async def follow_level(self) -> None:
-        """Pass the log level that the client has just set on to the servers."""
+        """Tell the servers the log level that the client has just set."""
         ...
 
     def on_roots_changed(self) -> None:

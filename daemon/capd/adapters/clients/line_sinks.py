@@ -79,8 +79,8 @@ class ParkingSink(LineSink, Protocol):
     def park(self, on_backlog: Callable[[], None]) -> int:
         """Go on without a nursery; return the socket's descriptor.
 
-        `on_backlog` is called when a line cannot be written at once. It stays in the queue until
-        the sink is opened again.
+        `on_backlog` is called when a line cannot be written at once. The line stays in the queue
+        until the sink is opened again.
         """
         ...
 

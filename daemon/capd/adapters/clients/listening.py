@@ -33,7 +33,7 @@ class Listening:
     """The notification streams of one connection; `notify` queues a notification on one of them."""
 
     def __init__(self, notify: Notify, subscriptions: Collection[str]) -> None:
-        """Create it without streams; `notify` writes a notification to the client.
+        """Start without streams; `notify` writes a notification to the client.
 
         `subscriptions` are the resources that the client subscribed to outside of streams.
         """
@@ -91,7 +91,7 @@ class Listening:
         tasks.
 
         Raises:
-            EnvelopeError: it listens for tasks without that extension.
+            EnvelopeError: the request lists tasks, but the client lacks that extension.
             MalformedError: the request has no id, or its params are invalid.
             RefusedError: too many streams are open.
         """

@@ -58,7 +58,7 @@ class OpenBridge:
     streams: set[trio.SocketStream] = field(default_factory=set)
     """The connections that have a session, or had one until a moment ago."""
     runners: set[trio.SocketStream] = field(default_factory=set)
-    """The connections of its runner: those that wait, and one for each server over there."""
+    """The connections of its runner: those that wait, and one for each server that it runs."""
     refused: int = 0
     is_revoked: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -71,7 +71,7 @@ class OpenBridge:
 
     @property
     def open_runners(self) -> int:
-        """How many connections of the bridge's runner are open, with one for each server there."""
+        """How many connections of the bridge's runner are open, as `runners` describes them."""
         self.runners = {each for each in self.runners if each.socket.fileno() >= 0}
         return len(self.runners)
 

@@ -26,12 +26,13 @@ from capd.adapters.clients.line_sinks import LineSink, ParkingSink
 from capd.adapters.stdio_frames import Frame, FrameReader, Oversized
 
 QUIET = 10.0
-"""Seconds between two looks. A connection is parked at the second in a row that finds it quiet."""
+"""Seconds between two looks. A connection is parked if two looks in a row find it quiet."""
 QUIET_AT_FIRST = 0.5
-"""The same for a connection that was never parked. Most clients are silent after their handshake,
-so of many that open at once only a few have a task at the same time."""
+"""Seconds between two looks at a connection that was never parked. Most clients are silent after
+their handshake, so of many that open together only a few have a task at the same time."""
 _LOOKS_AT_FIRST = 20
-"""A connection that is still not parked after so many of these looks is looked at every `QUIET`."""
+"""The number of looks that are `QUIET_AT_FIRST` apart. If the connection is not parked by then, the
+later looks are `QUIET` apart."""
 
 
 class Phase(Enum):
@@ -59,7 +60,7 @@ class ParkableConnection(ABC):
     Its owner calls `run`, and then has to call `park` if `is_idle` is set.
     """
 
-    # Every idle session has one.
+    # Slots, because every idle session has such an object.
     __slots__ = ("__weakref__", "_lines", "_phase", "_reading", "_scope", "_sink", "_spot")
 
     def __init__(self, sink: LineSink, lines: AsyncIterator[Frame | Oversized]) -> None:

@@ -69,7 +69,7 @@ class Peers:
             return PeerFacts(0, False, (_NOTHING, _NOTHING))
         chains = self._chain(pid), self._chain(pid)
         is_marked = platform.is_in_own_unit(pid) or self._is_marked(pid)
-        # Checked last: if it lives now, everything above was read of this process.
+        # The end is checked last: if the process still lives, all the above was read from it.
         return PeerFacts(pid, has_ended(chains), chains, is_marked)
 
     async def look(self, peer: "Peer") -> PeerFacts:

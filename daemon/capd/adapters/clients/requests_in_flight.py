@@ -130,7 +130,7 @@ class RequestsInFlight:
             end.cancel()
         if self._direct is not None:
             self._direct.cancel_all()
-            # Break the reference cycle between the two.
+            # Break the reference cycle between this object and its direct calls.
             self._direct = None
 
     def _over(self, call: DirectCall) -> None:

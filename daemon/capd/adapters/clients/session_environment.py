@@ -1,5 +1,7 @@
 """The values of the keys that servers' definitions name: clients sent some, others are stored.
 
+A key is the name of an environment variable, such as GITHUB_TOKEN.
+
 Values are secrets. They stay in this process's memory, separate for each session, and never appear
 on the bus, in a log or in a state file (docs/design/trust.md, "Secrets").
 """

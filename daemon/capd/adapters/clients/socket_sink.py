@@ -15,14 +15,14 @@ WRITE_TIMEOUT = 60.0
 _QUEUED_FRAMES = 1024
 _QUEUED_BYTES = 256 * 1024 * 1024
 _POSTED_BYTES = 32 * 1024 * 1024
-"""Bytes of notifications and questions in the queue. A client that does not read loses the newest.
-"""
+"""The most bytes of notifications and questions in the queue. If a client does not read, the newest
+are dropped."""
 
 
 class SocketSink:
     """Writes the lines for one client, of all its requests, to one stream."""
 
-    # Every idle session has one.
+    # Slots, because every idle session has such an object.
     __slots__ = ("_stream", "_writer")
 
     def __init__(self, stream: trio.abc.Stream) -> None:
@@ -96,8 +96,8 @@ class SocketSink:
     def park(self, on_backlog: Callable[[], None]) -> int:
         """Go on without a nursery; return the socket's descriptor.
 
-        `on_backlog` is called when a line cannot be written at once. It stays in the queue until
-        the sink is opened again.
+        `on_backlog` is called when a line cannot be written at once. The line stays in the queue
+        until the sink is opened again.
         """
         self._writer.open(on_backlog)
         return descriptor_of(self._stream)()

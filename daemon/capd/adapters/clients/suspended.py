@@ -1,6 +1,6 @@
 """Calls of a stateless client that wait for its answers to a server's questions.
 
-    running ──a server asks──> asking: the client has its result ──it repeats the call──> running
+    running ──a server asks──> asking: the client has the question ──it repeats the call──> running
        │                          │ ten minutes, or the connection ends
        v outcome                  v
       over                       over, cancelled

@@ -373,7 +373,7 @@ class Upstream(ParkableConnection):
         if self.is_draining:
             if not self.wants_dispatched:
                 self._error(message.id, frames.NOT_SENT, "capd is stopping; ask again in a moment")
-            # A client that gets `dispatched` frames sends a request without one to the next daemon.
+            # The client got no `dispatched` frame for this request, so it asks the next daemon.
             return
         if not self._under_way.add(message, ClientCall(self, message.id)):
             text = f"{MOST_REQUESTS} requests of this session are under way already"

@@ -104,15 +104,15 @@ class Database:
         return schema.read(messages.CapabilityCalls, rows)
 
     def decisions(self, limit: int, session: str) -> list[messages.DecisionNote]:
-        """Return the `limit` newest decisions of a session; of all if the session is empty."""
+        """Return the `limit` newest decisions of `session`; of all sessions if it is empty."""
         return schema.read(messages.DecisionNote, self._newest("decisions", limit, session))
 
     def activations(self, limit: int, session: str) -> list[messages.ActivationNote]:
-        """Return the `limit` newest activations of a session; of all if the session is empty."""
+        """Return the `limit` newest activations of `session`; of all sessions if it is empty."""
         return schema.read(messages.ActivationNote, self._newest("activations", limit, session))
 
     def scripts(self, limit: int, session: str) -> list[messages.ScriptNote]:
-        """Return the `limit` newest scripts of a session; of all if the session is empty."""
+        """Return the `limit` newest scripts of `session`; of all sessions if it is empty."""
         return schema.read(messages.ScriptNote, self._newest("scripts", limit, session))
 
     def counts(self) -> tuple[int, dict[str, int]]:

@@ -8,7 +8,7 @@ from capd.core.records.tally import Tally
 from capd_protos.ledger import Note
 
 MOST_WAITING = 20_000
-"""About 10 MB. If the disk stays full, the oldest notes are dropped; calls are not affected."""
+"""The most notes in the queue: about 10 MB. If the disk stays full, the oldest are dropped."""
 
 
 class Journal:

@@ -50,7 +50,7 @@ class NotListedError(CapdError):
         super().__init__(text)
         self.stderr = stderr
         self.needs_person = needs_person
-        """Whether it waits for a person, such as for a login."""
+        """Whether the server waits for a person, for example for a login."""
 
 
 def sandboxes_to_try(server: ServerSpec, *, is_image: bool) -> list[SandboxRule]:

@@ -11,8 +11,8 @@ float32. Here the numbers that are multiplied with it become whole numbers, too:
 
 Each token's row of numbers has its own scale, so that its largest number becomes 127 or -127. A
 text's vector therefore does not depend on the texts in its batch. The numbers are stored with 128
-added, as 1 to 255, because processors multiply unsigned with signed bytes. Maps of the same numbers
-(query, key and value) share the quantised ones.
+added, as 1 to 255, because processors multiply unsigned with signed bytes. Maps with the
+same input (query, key and value) share its quantised numbers.
 
 The product is float32 as before, so all other nodes stay as they are, but for two small changes:
 
@@ -50,7 +50,8 @@ from capd.adapters.model.protobuf import (
 
 LAYERS = 6
 MAPS = 6 * LAYERS
-"""Query, key, value, what follows attention, and the two of the feed-forward part."""
+"""The linear maps. Each layer has six: query, key, value, the output of attention, and the two of
+the feed-forward part."""
 
 _DOMAIN = "com.microsoft"
 _FLOAT, _UINT8, _INT64 = 1, 2, 7
@@ -74,7 +75,7 @@ def with_int8_products(model: bytes) -> bytes:
     The file may have been changed by the other functions of this package, but not by this one.
 
     Raises:
-        ValueError: the model has not the maps of all-MiniLM-L6-v2.
+        ValueError: the model does not have the maps of all-MiniLM-L6-v2.
     """
     opset = message(OPSET_OF_MODEL, text(1, _DOMAIN), number(2, 1))
     return with_graph(model, _with_int8_products) + opset

@@ -64,7 +64,7 @@ class ModelManifest:
     sha256: str
     max_tokens: int
     adapter_sha256: str = ""
-    """Of the low-rank changes (`adapters/model/low_rank.py`); empty for the model as it is."""
+    """The sha256 of the low-rank changes (`adapters/model/low_rank.py`); empty without changes."""
 
     @property
     def key(self) -> str:
@@ -262,9 +262,9 @@ def _pinned_bytes(what: str, path: Path, size: int, sha256: str, remedy: str) ->
 def import_onnxruntime() -> Any:
     """Return the module onnxruntime; the first call imports it, which takes 0.2 s.
 
-    It sends nothing to its makers: official builds of onnxruntime 1.31 send telemetry to Microsoft
-    and keep a device id under ~/.cache/Microsoft. Both start at import, and only an environment
-    variable prevents them.
+    The import is without telemetry. Official builds of onnxruntime 1.31 would otherwise send
+    telemetry to Microsoft and keep a device id under ~/.cache/Microsoft. Both start at import, and
+    only an environment variable prevents them, which this function sets.
 
     Raises:
         ImportError: it is not installed, or cannot be loaded.
@@ -298,8 +298,8 @@ def _open_session(model: bytes) -> Any:
             model,
             options,
             providers=["CPUExecutionProvider"],
-            # The fused node takes five times as long as an Add and a LayerNormalization: a fifth
-            # of the time for ten texts of 35 tokens.
+            # The fused node takes five times as long as an Add and a LayerNormalization. With ten
+            # texts of 35 tokens, it would take a fifth of the whole time.
             disabled_optimizers=["SkipLayerNormFusion"],
         )
     except (

@@ -13,7 +13,7 @@ INPUT, OUTPUT, NAME, OPERATOR, ATTRIBUTE, DOMAIN = 1, 2, 3, 4, 5, 7
 
 _LENGTH_DELIMITED = 2
 _MORE = 0x80
-"""The bit of a number's byte that says that another one follows."""
+"""The bit of a number's byte that says that another byte follows."""
 
 
 class Field(NamedTuple):
@@ -21,7 +21,7 @@ class Field(NamedTuple):
 
     number: int
     content: memoryview
-    """Empty if the field is a plain number: none of these is read."""
+    """Empty if the field is a plain number, because capd reads no such field."""
     whole: memoryview
     """The whole field with its key and length, to be copied unchanged."""
 

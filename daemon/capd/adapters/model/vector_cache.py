@@ -104,7 +104,7 @@ class VectorCache:
         self._model = hashlib.sha256(manifest_key.encode()).digest()
         self._stored: _Mapped | None = None
         self._unsaved: dict[bytes, Rows] = {}
-        """What is not in the file: it is empty unless writing has failed."""
+        """The vectors that are not in the file; empty unless writing has failed."""
         self.reason = None
         self._load()
 

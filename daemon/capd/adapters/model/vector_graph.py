@@ -3,9 +3,9 @@
     question ──graph──> the nearest NEAREST rows ──┐
     rows that share words with the question ───────┴──> compared exactly ──> cosines, else 0
 
-The graph (HNSW) holds bytes for numbers, which is enough to find candidates. They are then compared
-with the float16 vectors beside it. Both parts are in one file, which is mapped: only the pages that
-questions touch take memory.
+The graph (HNSW) stores each number of a vector in one byte, which is enough to find candidates.
+Their cosines are then computed from float16 vectors, which are stored beside the graph. Both parts
+are in one file, which is mapped: only the pages that questions touch take memory.
 
 usearch is an extra (`capd[many-tools]`). Up to `core/tools/tool_search.MOST_TOOLS` tools, which is
 as many as are indexed without it, every tool is compared (`core/tools/vector_search`).
@@ -88,9 +88,9 @@ class VectorGraph:
     """The vectors of one list of tools, and the graph that finds near ones."""
 
     def __init__(self, vectors: Halves, graph: Index, memory: object = None) -> None:
-        """Create it from one row for each tool, and the graph that finds near rows.
+        """Use `vectors`, one row for each tool, and `graph`, which finds near rows.
 
-        `memory` is the mapped file that both are in, which has to stay open; None if there is none.
+        `memory` is the mapped file that contains both. It has to stay open. None if there is none.
         """
         self._vectors = vectors
         self._graph = graph
@@ -109,7 +109,7 @@ class VectorGraph:
     def cosines(self, vector: Vectors, beside: Sequence[int] = ()) -> Vectors:
         """Return the cosine of each row with `vector`; 0 for a row that was not compared.
 
-        Compared are the `NEAREST` rows that the graph finds, and the rows with the indexes
+        The compared rows are the `NEAREST` rows that the graph finds, and the rows with the indexes
         `beside`.
         """
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
@@ -156,7 +156,7 @@ def vector_graph(
 
 def _key(model_key: str, texts: Sequence[str]) -> bytes:
     """Return a hash of everything that the graph is made from: the model, the texts and usearch."""
-    # It imports zipfile, which no start needs.
+    # Imported here: the module imports zipfile, which a start does not need.
     from importlib.metadata import version  # noqa: PLC0415
 
     made_with = f"{version('usearch')} {CONNECTIVITY} {EFFORT} {model_key}"

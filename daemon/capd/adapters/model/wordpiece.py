@@ -1,9 +1,9 @@
 """BERT's uncased tokenizer: a text becomes the numbers of its word pieces.
 
-The steps are those of the `tokenizers` package, with which the tests compare it: a text is cleaned,
-lower-cased, stripped of accents, and cut at white space, punctuation and Chinese characters; each
-word is split greedily, the longest known piece first. That package would add six others and 30 MB
-(https://github.com/google-research/bert, tokenization.py).
+The steps are those of BERT (https://github.com/google-research/bert, tokenization.py). A text is
+cleaned, lower-cased, stripped of accents, and cut at white space, punctuation and Chinese
+characters. Each word is split greedily, the longest known piece first. The tests compare the result
+with that of the package `tokenizers`, which would add six other packages and 30 MB.
 """
 
 import unicodedata
@@ -13,7 +13,7 @@ from functools import lru_cache
 from capd.core.lazy_patterns import lazy_pattern
 
 LONGEST_WORD = 100
-"""Characters; a longer word is unknown as a whole."""
+"""The most characters of a word that is split; a longer word is unknown as a whole."""
 _KEPT_WORDS = 20_000
 
 _SPECIAL = lazy_pattern(r"(\[(?:UNK|SEP|CLS|PAD|MASK)\])")

@@ -100,7 +100,8 @@ def _kill(folder: Path) -> None:
     try:
         (folder / "cgroup.kill").write_text("1", encoding="ascii")
     except OSError:
-        # Before Linux 5.14. Processes that are forked meanwhile are found in the next round.
+        # Linux before 5.14 has no `cgroup.kill`. Processes that are forked meanwhile are found in
+        # the next round.
         for each in (folder, *_groups_below(folder)):
             with suppress(OSError):
                 for pid in (each / "cgroup.procs").read_text(encoding="ascii").split():

@@ -193,8 +193,8 @@ def _below(roots: list[int]) -> list[int]:
 def main(life: int, low: int, high: int, prefix: bytes) -> None:
     """Wait until the daemon has ended, then end its servers by their marks.
 
-    `life` is a descriptor that reaches its end when the daemon ends. The others are those of
-    `marked`.
+    `life` is a descriptor that reaches its end when the daemon ends. `low`, `high` and `prefix` are
+    the marks, as for `marked`.
     """
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         _signal.signal(number, _signal.SIG_IGN)

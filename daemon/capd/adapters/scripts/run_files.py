@@ -39,7 +39,7 @@ from capd_protos.codec import MalformedError
 
 MOST_BYTES = 48 << 20
 LONG_FILE_BYTES = 4 << 20
-"""A longer file is replaced at the next suspension by one that begins with it."""
+"""A longer file is replaced at the next suspension by one that begins with that suspension."""
 MOST_FILES = 64
 SUFFIX = ".script"
 _LENGTH_BYTES = 4

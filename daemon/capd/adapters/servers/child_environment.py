@@ -1,4 +1,4 @@
-"""Which variables a server gets: known families, and those that its definition declares.
+"""Which variables a server gets: known families such as `LC_*`, and those of its definition.
 
 The daemon's environment contains the variables of the user's session, including tokens and agent
 sockets, and the control variables of systemd and capd. If a family contains secrets as well, its

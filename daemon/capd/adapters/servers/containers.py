@@ -77,7 +77,10 @@ class Container:
     _pipe: int
 
     def release(self, *, is_removed: bool) -> None:
-        """Remove the container, or only its folder if `is_removed`. A second call does nothing."""
+        """Remove the container and its folder. A second call does nothing.
+
+        `is_removed` says that the container is gone already, so that only the folder is removed.
+        """
         self._close()
         if not self._folder.exists():
             return

@@ -31,7 +31,7 @@ class ListChanges:
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """Create it without changes.
+        """Start without changes.
 
         `tell` notifies the sessions that the list `prompts` or `resources` has changed.
         """

@@ -181,7 +181,7 @@ class ServerProcess:
         return self._status
 
     async def stop(self, grace: float = 2.0) -> None:
-        """End the tree: close stdin, after `grace` send SIGTERM, after another `grace` SIGKILL.
+        """End the tree: close stdin, after `grace` seconds send SIGTERM, after as many SIGKILL.
 
         This runs to the end even if the caller is cancelled. Calling it again is harmless; the
         shortest grace counts.
@@ -335,7 +335,7 @@ class _Launched:
 class _ChangedError(Exception):
     """The files that a launcher reads have changed since the start was planned.
 
-    Directly before the start, they give another plan than they gave then.
+    A plan made directly before the start would differ.
     """
 
 

@@ -37,16 +37,16 @@ from capd_protos.codec import MalformedError
 from capd_protos.types import ServerName, SessionKey
 
 MOST_QUESTIONS = 64
-"""Requests of one server that wait for an answer at once."""
+"""The most requests of one server that wait for an answer at the same time."""
 MOST_QUESTION_BYTES = 8 << 20
 """The most bytes of one request: enough for a few pictures for a model."""
 MOST_OPEN_BYTES = 16 << 20
-"""Bytes of all unanswered requests of one server."""
+"""The most bytes of all unanswered requests of one server."""
 QUESTIONS_A_SECOND = 50.0
 QUESTION_BURST = 200
-"""Requests that pass at once before the rate above applies."""
+"""Requests that pass at once before `QUESTIONS_A_SECOND` limits their rate."""
 MOST_NOTICE_BYTES = 1 << 20
-"""Bytes of one notification."""
+"""The most bytes of one notification."""
 
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601

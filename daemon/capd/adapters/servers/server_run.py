@@ -93,7 +93,10 @@ class ServerEnd(Protocol):
         ...
 
     async def stop(self, grace: float) -> None:
-        """End the server and every process that it started."""
+        """End the server and every process that it started.
+
+        The server gets `grace` seconds to end by itself.
+        """
         ...
 
 
@@ -248,7 +251,7 @@ class ServerRun:
                         nursery.start_soon(instance.follow)
                         await self._follow_tools(server_connection, on_tools)
                 except* CapdError as errors:
-                    # Raised below: before 3.11.4, what is raised here is put into a group.
+                    # Raised below: Python before 3.11.4 puts an error raised here into a group.
                     lost = errors
                 if lost is not None:
                     reason = str(await self._clearest_error(lost, process))

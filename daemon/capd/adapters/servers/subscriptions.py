@@ -3,8 +3,8 @@
 At a server of the handshake generation, capd sends `resources/subscribe` for a URI when the first
 session wants it, and unsubscribes after the last. It sets the most detailed log level that a
 session wants. At a server of the stateless generation, capd opens one `subscriptions/listen` for
-the server's lists, all URIs and all tasks that sessions listen for. When these change, the next
-stream is opened before the old one is closed, so that no notification is missed.
+the server's lists, all URIs and all tasks that sessions listen for. When these URIs or tasks
+change, the next stream is opened before the old one is closed, so that no notification is missed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -302,7 +302,7 @@ class _Stream:
         self.client = with_tasks(client) if "taskIds" in wanted else client
         self.wanted = wanted
         self.tasks: frozenset[str] = frozenset()
-        """The tasks of which the server has agreed to tell."""
+        """The tasks whose changes the server has agreed to announce."""
         self.scope = trio.CancelScope()
         self.is_tried = False
         """Whether the attempt to open it is over."""
@@ -323,7 +323,7 @@ class _Stream:
             self.opened.set()
 
     async def dispatched(self) -> None:
-        """Do nothing, because the request is capd's own."""
+        """Do nothing: the request is capd's own, so no client is told that it may run."""
 
     def progress(self, params: bytes) -> None:
         """Do nothing: nobody waits for the progress of a stream."""

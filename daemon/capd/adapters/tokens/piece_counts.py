@@ -18,7 +18,8 @@ from capd.core.index.token_costs import TokenCosts
 from capd_protos.codec import JsonCodec
 
 MOST_PIECES = 200_000
-"""About 20 MB. A catalog of ten thousand capabilities needs a tenth of that."""
+"""The most counts that are kept, in about 20 MB. A catalog of ten thousand capabilities needs a
+tenth of them."""
 MOST_BYTES = 256 << 20
 """Bytes of the file; the next daemon counts again if it is longer."""
 

@@ -56,17 +56,17 @@ class HttpRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The forms of an answer that a client accepts: JSON, events, or both."""
+    """The content types that a client accepts for an answer: JSON, events, or both."""
 
     json: bool
     events: bool
 
     @classmethod
     def of(cls, request: HttpRequest) -> "Accepted":
-        """Return the forms that the `Accept` header of a request names.
+        """Return which of JSON and events the `Accept` header of a request allows.
 
         Raises:
-            HttpRefusedError: it accepts neither JSON nor events.
+            HttpRefusedError: the header allows neither.
         """
         said = ",".join(request.values("accept")).lower()
         kinds = {part.partition(";")[0].strip() for part in said.split(",")} - {""}
@@ -82,9 +82,10 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """A position in an event stream: its name, the last event's number, and the reader's number.
+    """A reader's position in an event stream.
 
-    If the stream has no name, its events have no ids.
+    It has the stream's name, the number of the last event that was sent, and the reader's own
+    number (`Outbox.claim`). If the stream has no name, its events have no ids.
     """
 
     name: str
@@ -146,7 +147,7 @@ def error_line(message_id: msgspec.Raw | None, error: frames.RpcError) -> bytes:
 async def send_line(
     answer: HttpAnswer, accepted: Accepted, line: bytes, headers: Headers = ()
 ) -> None:
-    """Send one line as the whole `answer`: as JSON if the client accepts it, or as an event."""
+    """Send one line as the whole `answer`: as JSON if the client accepts that, else as an event."""
     if accepted.json:
         await answer.send(200, line, headers)
         return

@@ -84,10 +84,10 @@ class SessionOpener:
     """The functions by which the front opens sessions."""
 
     open: Callable[[HttpSession, str, bool], Awaitable[None]]
-    """Opens a session for the client of this name. With True, later connections of that name get
-    the same session. Raises NoSessionError."""
+    """Opens a session for the client of the given name. If the last argument is True, later
+    connections of a client of that name get the same session. Raises NoSessionError."""
     prepare: Callable[[HttpSession], Awaitable[None]]
-    """Switches on what every session of this front starts with."""
+    """Switches on the configured capabilities with which every session of this front starts."""
 
 
 class _Shared:
@@ -346,13 +346,13 @@ class Endpoint:
     async def _answer(
         self, session: HttpSession, exchange: Exchange, accepted: Accepted, answer: HttpAnswer
     ) -> None:
-        """Send what `exchange` gets to the client, as one document or as a stream of events.
+        """Send the client the answer of `exchange`, as one document or as a stream of events.
 
-        `accepted` says which of them the client accepts.
+        `accepted` says which of the two the client accepts.
         """
         outbox = exchange.outbox
         claim = outbox.claim()
-        # A client can only come back to a stream, after an event with an id.
+        # A client can come back only to a stream of events, and only after an event with an id.
         is_polled = _is_primed(session) and accepted.events and self._poll_after < float("inf")
         if accepted.json and not is_polled:
             first = None

@@ -58,7 +58,7 @@ class HttpRequest:
 
 
 class Refused(Protocol):
-    """The reasons for which a request is refused."""
+    """The reason why a request is refused."""
 
     @property
     def status(self) -> int:

@@ -103,7 +103,7 @@ class HttpSession:
         return exchange
 
     async def note(self, message: Message) -> None:
-        """Pass a notification, or the client's answer, on to the session."""
+        """Pass a notification, or an answer to a server's request, on to the session."""
         if not message.method:
             head = b'{"jsonrpc":"2.0","id":%s' % bytes(message.id)
             is_result = bool(len(message.result))
@@ -203,7 +203,7 @@ class HttpSession:
             self.standalone.put(line)
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
-        """Call `on_gone` when the session is over, for which a task in `nursery` waits.
+        """Start a task in `nursery` that calls `on_gone` when the session is over.
 
         No task writes lines, because clients fetch them.
         """

@@ -137,7 +137,7 @@ def _same(request: HttpRequest, header: str, value: object) -> None:
     said = request.values(header)
     if len(said) != 1:
         raise _mismatch(f"{header} must occur exactly once")
-    # Names may be encoded in base64, because they may be more than ASCII; other headers may not.
+    # Only names may be in base64, because only they may contain characters that are not ASCII.
     text = _decoded(said[0]) if header == _NAME_HEADER else said[0]
     if text is None or text != value:
         raise _mismatch(f"{header} differs from the body")

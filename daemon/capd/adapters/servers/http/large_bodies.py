@@ -3,8 +3,8 @@
 A server decides how long each of its answers is, and a client how many it requests at once. So a
 connection has 16 MiB for the bodies that it is reading. Beyond that, only one body at a time may
 grow: the one that has "the place". Any other body that needs the place is read no further until
-that one was passed on. A body of up to 1 MiB never waits, so a slow large answer delays no small
-one.
+the body with the place was passed on. A body of up to 1 MiB never waits, so a slow large answer
+delays no small one.
 """
 
 import trio

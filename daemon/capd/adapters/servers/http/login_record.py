@@ -28,7 +28,7 @@ class LoginRecord(msgspec.Struct, frozen=True):
     """Metadata of the authorization server. Credentials are sent to no other issuer."""
     resource_metadata: dict[str, Any] | None = None
     expires_at: float | None = None
-    """By the wall clock, because it has to survive a restart."""
+    """When the access token expires, in seconds since the epoch; None if that is not known."""
 
     def __repr__(self) -> str:
         """Show the record without secrets."""

@@ -175,7 +175,8 @@ class Login:
     async def lacking(self) -> Challenge | None:
         """Return the scopes that the next login has to request: granted ones and demanded ones.
 
-        None if the server has demanded nothing. The login then follows the server's first answer.
+        Return None if the server has demanded nothing. The next login then requests the scopes that
+        the server names in its answer to the first request.
         """
         async with self._kept.lock:
             if self._kept.lacking is None or not self._kept.lacking.scopes:
@@ -262,7 +263,7 @@ class Login:
     async def _access(self, refused: str = "") -> str:
         """Return a token, refreshed if necessary; empty if there is none.
 
-        It is another one than `refused`, which the server did not accept.
+        It differs from `refused`, a token that the server did not accept.
         """
         async with self._kept.lock:
             if not self._kept.is_loaded:
@@ -282,7 +283,7 @@ class Login:
                 try:
                     await self._save(fresh)
                 except OSError as error:
-                    # It is used as long as the daemon runs. A later refresh is saved again.
+                    # This daemon uses the fresh login anyway. A later refresh is saved again.
                     log.warning("login_not_saved", server=self._spec.name, reason=error.strerror)
             if fresh is None:
                 raise NotSentError("was not asked: its authorization server does not answer")

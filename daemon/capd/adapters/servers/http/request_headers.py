@@ -157,8 +157,8 @@ def field_value(text: str) -> str:
 def marked_arguments(schema: object) -> dict[Path, str]:
     """Return the arguments that become headers: the name of each header by the argument's path.
 
-    `schema` is the input schema of a tool. If one mark in it is not valid, all are ignored, because
-    the server will then ignore them, too.
+    `schema` is the input schema of a tool. If one mark (`x-mcp-header`) in it is not valid, all are
+    ignored, because the server will then ignore them, too.
     """
     marked: dict[Path, str] = {}
     for path, position in _positions(schema):

@@ -58,7 +58,7 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
 ERROR_BODY_CAP_BYTES = 1 << 20
 _DECODED_BYTES = 16 << 20
-"""Of a longer line only the ends are read: to decode it would hold up the loop."""
+"""Of a longer line only the two ends are read: decoding all of it would hold up the event loop."""
 _END_BYTES = 4 * 1024
 _ACCEPT = {
     "accept": "application/json, text/event-stream",
