@@ -200,7 +200,7 @@ def _blocks(segment: str) -> dict[str, str] | None:
 
 
 def _comment_start(text: str, at: int) -> int:
-    """Return where the comments directly before a key start; the key's line starts at `at`."""
+    """Return the offset of the comments directly before a key whose line starts at `at`."""
     while at > 0:
         before = text.rfind("\n", 0, at - 1) + 1
         line = text[before : at - 1]

@@ -233,7 +233,7 @@ class LiveSettings:
         return f"{file.file} is not used: {reason} ({used})"
 
     def of(self, project: str) -> Effective:
-        """Return the settings for sessions of `project`, including its file's if that was read."""
+        """Return the settings for sessions of `project`; its file counts if it was read."""
         return self._of_projects.get(project, self.effective)
 
     def rules(self, project: str) -> SessionRules:

@@ -30,7 +30,7 @@ class LogFile:
         """Start another file if this one is full.
 
         Raises:
-            OSError: it cannot be moved; new lines are appended to it.
+            OSError: the full file cannot be moved; new lines are still appended to it.
         """
         with self._lock:
             there = os.fstat(self._fd)

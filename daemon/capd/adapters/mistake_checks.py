@@ -33,7 +33,7 @@ class MistakeChecks:
                 self._validator(memory.arguments)
 
     def repeated(self, memories: Sequence[MemorySpec], arguments: bytes) -> MemorySpec | None:
-        """Return the first of `memories` whose mistake these arguments repeat; None if none is."""
+        """Return the first of `memories` whose mistake `arguments` repeat; None without one."""
         if len(arguments) > LARGEST_BYTES:
             return None
         try:

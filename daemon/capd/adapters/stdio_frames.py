@@ -1,4 +1,4 @@
-"""Reads newline-framed messages from a server's pipes, where the peer may be hostile.
+"""Reads newline-framed messages from a pipe or a socket whose other end may be hostile.
 
 Reading takes linear time, and keeps at most `cap_bytes` of one line. A line that has begun must
 continue within a time limit. Writing is in `frame_writer`.
@@ -24,7 +24,7 @@ _FRAMES_BETWEEN_CHECKPOINTS = 32
 
 
 class FrameStalledError(CapdError):
-    """A line of a server began and did not end in time."""
+    """A line of the stream began and did not go on in time."""
 
 
 class WriterFullError(CapdError):
@@ -36,12 +36,12 @@ class FrameCutError(CapdError):
 
 
 class WriterStalledError(CapdError):
-    """The server stopped reading in the middle of a frame, and did not go on in time."""
+    """The peer stopped reading in the middle of a frame, and did not go on in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One line from a server, without its newline."""
+    """One line of a stream, without its newline."""
 
     data: bytes
 
@@ -100,7 +100,8 @@ class FrameReader:
     def allow(self, cap_bytes: int) -> None:
         """Keep lines of up to `cap_bytes` bytes in memory from now on.
 
-        A line that has begun and is already longer than the old or the new limit keeps the old one.
+        The old limit stays in force for a line that has begun, if the line is already longer than
+        the old or the new limit.
         """
         self._next_cap_bytes = cap_bytes
         if self._line_bytes <= min(cap_bytes, self._cap_bytes):

@@ -6,7 +6,10 @@ from collections.abc import MutableMapping
 
 
 class Notifier:
-    """Writes to NOTIFY_SOCKET, which is hidden from children; without it, does nothing."""
+    """Writes to the socket that NOTIFY_SOCKET names; does nothing if the variable is not set.
+
+    The variable is removed, so that child processes do not get it.
+    """
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         self._address = environment.pop("NOTIFY_SOCKET", "")

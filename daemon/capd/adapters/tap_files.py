@@ -129,7 +129,10 @@ def tap_places(list_file: Path) -> list[TapPlace]:
 
 
 def is_own(place: TapPlace, list_file: Path) -> bool:
-    """Tell whether only the user and capd itself have written the tap at `place`."""
+    """Tell whether only the user and capd itself have written the tap at `place`.
+
+    `list_file` is the user's list of taps.
+    """
     return place.name == STARTER or place.path == list_file.parent / OWN_FOLDER
 
 
@@ -228,7 +231,7 @@ def _files_of(place: TapPlace, name: str) -> CapabilityFiles:
 def _read_capability(
     place: TapPlace, name: str, reader: Reader, known: ParsedTaps | None
 ) -> tuple[bytes, CapabilityRead]:
-    """Return the capability `name` of a tap, after a digest of its files.
+    """Return a digest of the files of a tap's capability `name`, and the parsed capability.
 
     `reader` parses the files; a result for unchanged files comes from the cache `known`.
     """

@@ -25,7 +25,7 @@ every file again."""
 
 
 class UnchangedFiles(Generic[T]):
-    """A cache of results of reading files; each is valid as long as its files have one mark.
+    """A cache of results of reading files. A result is valid until the mark of its files changes.
 
     The caller chooses the key of each result.
     """

@@ -47,7 +47,7 @@ class Listening:
         self._is_closed = False
 
     def close(self) -> None:
-        """End every stream with the result that MCP has for its end."""
+        """End every stream with the result that MCP defines for the end of a stream."""
         self._is_closed = True
         if self._closing is not None:
             self._closing.set()

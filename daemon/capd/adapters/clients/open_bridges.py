@@ -71,7 +71,7 @@ class OpenBridge:
 
     @property
     def open_runners(self) -> int:
-        """How many connections of the bridge's runner are open, as `runners` describes them."""
+        """How many connections of the bridge's runner are open, those of servers included."""
         self.runners = {each for each in self.runners if each.socket.fileno() >= 0}
         return len(self.runners)
 

@@ -39,7 +39,7 @@ class Peers:
         self._limiter = trio.CapacityLimiter(LOOKS_AT_ONCE)
 
     def of(self, connection: SocketOptions) -> "Peer":
-        """Return the process that connected a Unix socket. The caller has to close it.
+        """Return the process that connected a Unix socket. The caller has to `close` the result.
 
         Raises:
             OSError: the system cannot identify it.

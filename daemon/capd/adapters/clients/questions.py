@@ -108,7 +108,7 @@ class Questions:
         return question is not None
 
     def on_progress(self, params: bytes) -> None:
-        """Send a server the progress that the client reports on an answer, with the server's token.
+        """Send a server the client's progress on an answer, with the server's own token.
 
         `params` are the params of the client's notification.
         """

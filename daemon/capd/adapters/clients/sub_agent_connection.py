@@ -41,7 +41,7 @@ class SubAgentConnection(ClientConnection):
     def tell(self, method: str, params: bytes) -> None:
         """Send the client a notification that belongs to no call.
 
-        One about a list or a subscription is left out.
+        A notification about a list or a subscription is left out.
         """
         if not method.endswith(("/list_changed", "/resources/updated", "/tasks")):
             self._conversation.tell(method, params)

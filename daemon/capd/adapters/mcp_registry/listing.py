@@ -56,7 +56,7 @@ class NotListedError(CapdError):
 def sandboxes_to_try(server: ServerSpec, *, is_image: bool) -> list[SandboxRule]:
     """Return the sandboxes in which to try `server`, the strictest first.
 
-    `is_image` says whether the server is the image of a container.
+    `is_image` says whether the server is a container image.
     """
     if server.transport != "stdio" or is_image:
         return [GUARD]

@@ -34,15 +34,15 @@ VOCABULARY_PATH = Path(__file__).with_name("minilm_vocab.txt")
 VOCABULARY_SIZE_BYTES = 231_508
 VOCABULARY_SHA256 = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 
-# In a batch of 32 texts of similar length, each takes a fifth less time than in one of 8. Larger
-# batches are not faster.
+# In a batch of 32 texts of similar length, a text takes a fifth less time than in a batch of 8.
+# Larger batches are not faster.
 MAX_BATCH_TEXTS = 32
 # 64 texts of 256 tokens in one run took 667 MB; 1,024 tokens stay within 80 MB
 # (docs/design/actors.md).
 MAX_BATCH_TOKENS = 16 * 64
-# All texts of a batch are padded to its longest one. With this limit on how much longer that is
-# than the shortest (and two tokens more), the nine parts of a long message take 67 ms; in one batch
-# they take 144.
+# All texts of a batch are padded to its longest text. The longest may have this many times the
+# tokens of the shortest, plus two. With this limit, the nine parts of a long message take 67 ms in
+# several batches; in one batch they take 144 ms.
 MOST_PADDING = 1.25
 # The tokenizer reads a whole text before it truncates, holding the GIL: 16 KB take some 10 ms.
 # 256 tokens of prose are about 1,200 characters.
@@ -113,8 +113,8 @@ class MiniLM:
     ) -> None:
         """Load the model. Blocks for about half a second.
 
-        `adapter` is the content of a file of low-rank changes; that of capd's own file unless
-        given, and empty for none.
+        `adapter` is the content of a file of low-rank changes: None for capd's own file, empty for
+        no changes.
 
         `model_path` is the installed package's file unless given. `after_load` is called once,
         after loading has freed its 70 MB of scratch memory. Pass a function that returns freed

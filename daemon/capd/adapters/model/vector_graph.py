@@ -129,12 +129,12 @@ def vector_graph(
     *,
     threads: int = 1,
 ) -> VectorGraph:
-    """Return the graph over `texts`, from the file `path` if it fits, else built and saved there.
+    """Return the graph over `texts`: from the file `path` if that fits, else built and saved there.
 
     `model_key` identifies the model. `vectors()` returns the unit vectors of the texts, one row for
     each; it is called only if the graph has to be built. Blocks: up to a second to check a file,
-    and minutes to build. By default it uses one thread, and leaves the others to the user's own
-    work.
+    and minutes to build. The graph is built in `threads` threads; with one, the other cores stay
+    free for the user's own work.
 
     Raises:
         ImportError: usearch is not installed, or cannot be loaded.

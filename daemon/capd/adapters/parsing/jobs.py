@@ -37,7 +37,7 @@ class Job(Protocol[T_co]):
 
 
 class Reader(Protocol):
-    """What runs jobs: in the parser process, or in this process."""
+    """Runs jobs, either in the parser process or in this process."""
 
     def read(self, job: Job[T]) -> T:
         """Return the result of a job; if the text cannot be read, it contains the reason."""

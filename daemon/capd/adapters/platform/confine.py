@@ -313,7 +313,7 @@ def keyrings_filter(machine: str) -> bytes:
 
 
 def assembled(steps: "list[tuple[int, int, int, int]]") -> bytes:
-    """Return the filter with these steps, which allows what they do not decide.
+    """Return the filter with these steps. It allows every call that they do not decide on.
 
     The result is empty if there are no steps.
     """

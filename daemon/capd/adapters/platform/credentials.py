@@ -16,7 +16,7 @@ class PeerCredentials(NamedTuple):
 
 
 class SocketOptions(Protocol):
-    """The socket method that is needed here; the standard library's and trio's sockets have it."""
+    """A socket with `getsockopt`, such as those of the standard library and of trio."""
 
     @overload
     def getsockopt(self, level: int, optname: int, /) -> int: ...

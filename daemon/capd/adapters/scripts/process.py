@@ -176,7 +176,7 @@ class Interpreter:
             self._snapshot = found if isinstance(found, monty.FutureSnapshot) else None
 
     def _driven(self, snapshot: monty.SyncSnapshot) -> Stepped:
-        """Run the script from `snapshot` until it waits for calls or ends; return which."""
+        """Run the script from `snapshot` until it waits for calls or ends; return the outcome."""
         calls: list[IssuedCall] = []
         while True:
             match snapshot:

@@ -33,7 +33,7 @@ class TypeChecker:
         self._checks = 0
 
     def errors(self, stubs: str, code: str) -> list[str]:
-        """Return the errors of types in the script `code`, each with its line.
+        """Return the type errors in the script `code`, each with its line.
 
         `stubs` declare the functions of its tools.
 

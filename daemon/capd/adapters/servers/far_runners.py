@@ -203,7 +203,7 @@ class FarServer:
     async def stop(self, grace: float = 2.0) -> None:
         """End the tree: close its input, later SIGTERM, later SIGKILL; then close the connection.
 
-        `grace` is the number of seconds before each signal; without it, only SIGKILL is sent.
+        `grace` is the number of seconds before each signal; 0 sends SIGKILL at once.
         This runs to the end even if the caller is cancelled. Calling it again is harmless.
         """
         with trio.CancelScope(shield=True):

@@ -60,7 +60,7 @@ class ForwardedServer:
         return self._kubectl.stderr_tail()
 
     async def wait(self) -> object:
-        """Wait until the connection is lost or kubectl has ended; return which, and why."""
+        """Wait until the connection is lost or kubectl has ended; return what happened, and why."""
         await self._is_over.wait()
         return self._status
 

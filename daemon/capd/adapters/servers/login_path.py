@@ -40,7 +40,7 @@ def merged(path: str, login: str) -> str:
 
 
 async def login_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return PATH and the network's variables as the login shell sets them; none if it fails."""
+    """Return PATH and the network variables as the login shell sets them; none if it fails."""
     shell = environment.get("SHELL") or "/bin/sh"
     # Interactive as well: nvm and similar tools are set up in files that only such a shell reads.
     argv = (shell, "-l", "-i", "-c", f"echo {_MARK}; env")

@@ -117,7 +117,7 @@ def resolve_command(spec: ProcessSpec) -> Path:
     """Return the file that `spec` runs, found by the spec's own PATH and directory.
 
     Raises:
-        CommandNotFoundError: there is none.
+        CommandNotFoundError: there is no such file.
     """
     command = spec.argv[0]
     search = spec.env.get("PATH") or os.defpath
@@ -181,7 +181,9 @@ class ServerProcess:
         return self._status
 
     async def stop(self, grace: float = 2.0) -> None:
-        """End the tree: close stdin, after `grace` seconds send SIGTERM, after as many SIGKILL.
+        """End the tree: close stdin, later send SIGTERM, later SIGKILL.
+
+        `grace` is the number of seconds before each signal.
 
         This runs to the end even if the caller is cancelled. Calling it again is harmless; the
         shortest grace counts.

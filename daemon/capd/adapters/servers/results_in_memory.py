@@ -25,7 +25,7 @@ class ResultsInMemory:
     """The large results of one connection that are in memory."""
 
     def __init__(self, on_freed: Callable[[], None]) -> None:
-        """Create a count of 0 results. `on_freed` is called whenever a counted result is freed."""
+        """Start without results. `on_freed` is called whenever a counted result is freed."""
         self.size_bytes = 0
         self.is_full = False
         """Whether the results in memory take more than `MOST_BYTES`. The value is stored, because

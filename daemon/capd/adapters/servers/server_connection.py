@@ -416,7 +416,7 @@ class ServerConnection:
             self.tell("notifications/cancelled", msgspec.json.encode(params))
 
     def _post(self, line: bytes) -> None:
-        """Queue a line to the server whose loss does no harm; drop it if the queue is full."""
+        """Queue a line whose loss does no harm; drop it if the queue is full."""
         try:
             self._writer.post(line)
         except WriterFullError:

@@ -165,8 +165,8 @@ ERROR_CODE: JsonCodec[ErrorCode] = JsonCodec(ErrorCode)
 def with_halves(data: bytes) -> Incoming | None:
     """Decode a line that has half a surrogate pair in a text.
 
-    Return None if it has none, or is not a message for another reason. A reply is passed on as it
-    was written, but messages from the server itself have to be decoded.
+    Return None if the line has no such half, or is not a message even when it is mended. A reply is
+    passed on as it was written, but messages from the server itself have to be decoded.
     """
     whole = mended(data)
     if whole is data:

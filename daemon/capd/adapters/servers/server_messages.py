@@ -118,16 +118,16 @@ class ServerMessages:
             nursery.start_soon(self._answer, message, message.id, scope, self._meant())
 
     def refuse_invalid(self, message_id: RequestId) -> None:
-        """Answer a line of the server that has an id and is neither a request nor a reply."""
+        """Send an error for a line of the server that has an id but is no request and no reply."""
         self._refuse(message_id, INVALID_REQUEST, "not a request: it names no method")
 
     def refuse_large(self, message_id: RequestId) -> None:
-        """Answer a request of the server that is too long to be read."""
+        """Send an error for a request of the server that is too long to be read."""
         self._counts["refused_question"] += 1
         self._refuse(message_id, REFUSED, f"a request has at most {MOST_QUESTION_BYTES} bytes")
 
     def _no_room(self, message: Incoming) -> str:
-        """Return why a request cannot be passed on because of limits; empty if it can."""
+        """Return which limit keeps a request from being passed on; empty if none does."""
         if len(self._questions) >= MOST_QUESTIONS:
             return f"{MOST_QUESTIONS} requests of this server wait for an answer already"
         if len(message.params) > MOST_QUESTION_BYTES:

@@ -334,7 +334,7 @@ class _Stream:
         raise RefusedError(f"nobody can be asked {method} here")
 
     def tell(self, method: str, params: bytes) -> None:
-        """Receive the stream's acknowledgement. Updates are delivered by subscription instead."""
+        """Receive the acknowledgement of the stream. `ServerMessages` delivers the updates."""
         if method == ACKNOWLEDGED:
             if "taskIds" in self.wanted:
                 with suppress(MalformedError):

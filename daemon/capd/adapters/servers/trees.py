@@ -200,7 +200,7 @@ class Trees:
 async def _watched(mark: Mark) -> int:
     """Run a watcher process until it ends; return its exit status.
 
-    `mark` is what it finds this daemon's processes by. It ends by itself with this process.
+    The watcher finds this daemon's processes by `mark`. It ends by itself after the daemon ends.
     """
     reader, writer = os.pipe()
     try:

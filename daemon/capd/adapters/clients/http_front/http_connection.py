@@ -185,7 +185,8 @@ class HttpConnection:
     ) -> None:
         """Answer requests until the client disconnects or violates HTTP.
 
-        `refusal` is called before the body is read; `respond` answers the request.
+        `refusal` returns why a request is refused; it is called before the body is read. `respond`
+        answers the request.
         """
         try:
             while await self._exchange(refusal, respond):

@@ -66,7 +66,7 @@ class Exchange:
 
 
 class HttpSession:
-    """Both directions of the session's lines: what clients post, and where answers go."""
+    """The lines of a session in both directions: what clients post, and what they get."""
 
     def __init__(self) -> None:
         self.key = SessionKey("")
@@ -177,9 +177,10 @@ class HttpSession:
         await trio.lowlevel.checkpoint()
 
     def post(self, line: bytes, related: RequestId = None) -> None:
-        """Put a line into the stream of the request `related`, or of none.
+        """Put a line into the stream of the request `related`.
 
-        A line that belongs to no stream, such as one for a request that has ended, is dropped.
+        Without `related`, the line goes to the stream of events that belong to no request. A line
+        for a request that has ended is dropped.
 
         Raises:
             WriterFullError: the client does not read its events.

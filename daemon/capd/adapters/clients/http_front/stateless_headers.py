@@ -60,7 +60,8 @@ def checked_members(request: HttpRequest, method: str, params: msgspec.Raw) -> M
     """Return the members of a request's params, after comparing them with the request's headers.
 
     Raises:
-        EnvelopeError: they differ, or `_meta` lacks the version or the client's capabilities.
+        EnvelopeError: headers and params differ, or `_meta` lacks the version or the client's
+            capabilities.
     """
     try:
         members = members_of(params)

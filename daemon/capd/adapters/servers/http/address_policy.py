@@ -72,7 +72,9 @@ class AddressPolicy:
             )
 
     async def check(self, text: str, what: str) -> list[str]:
-        """Return the IP addresses of the URL `text`, called `what` in errors; none for a proxy.
+        """Return the IP addresses of the URL `text`; none if a proxy resolves it.
+
+        `what` is what errors call the URL.
 
         Raises:
             AddressRefusedError: capd must not connect to this URL.

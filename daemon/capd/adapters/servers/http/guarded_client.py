@@ -114,7 +114,7 @@ class Answer:
     async def read(self, cap_bytes: int = BODY_CAP_BYTES, large: LargeBody | None = None) -> bytes:
         """Return the whole body of the response.
 
-        `large` is told how much of it is in memory, and may wait.
+        `large` is told how much of the body is in memory, and may make this call wait.
 
         Raises:
             OutcomeUnknownError: the body is over `cap_bytes`, or as in `step`.
@@ -221,7 +221,7 @@ async def answered(
 
 
 def check_headers(response: httpx2.Response) -> None:
-    """Check that a response has no unreasonable amount of headers.
+    """Check that the headers of a response are not too large.
 
     Raises:
         RefusedError: the headers are over 64 KiB.
@@ -270,7 +270,10 @@ def _failed(error: Exception, dispatch: Dispatch) -> CallFailedError:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error's reason in capd's or the system's words: a library's may quote a header."""
+    """Return an error's reason in capd's or the system's words.
+
+    The HTTP library's words are not used, because they may quote a header.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

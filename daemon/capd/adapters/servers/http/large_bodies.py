@@ -47,7 +47,7 @@ class LargeBody:
             self._count(0)
 
     def leave(self) -> None:
-        """Count the body no longer: it was passed on, or given up."""
+        """Stop counting the body, because it was passed on or given up."""
         self._count(0)
         if self._has_place:
             self._has_place = False

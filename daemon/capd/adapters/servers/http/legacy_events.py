@@ -149,7 +149,7 @@ class LegacyWire:
     def _checked_endpoint(self, answer: Answer, data: bytes) -> str:
         """Return the URL for messages, which the server named in `data`.
 
-        It must have the server's origin, as messages have credentials.
+        The URL must have the server's origin, because messages carry credentials.
 
         Raises:
             RefusedError: the URL has another origin, or is not valid.

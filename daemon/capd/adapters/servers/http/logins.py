@@ -188,7 +188,7 @@ class Login:
             return Challenge(scopes_of(granted)).with_more(self._kept.lacking)
 
     def _note(self, answer: "Answer") -> None:
-        """Add the demands on a login in the answer of a server to those known already."""
+        """Remember the demands on a login that the server makes in `answer`."""
         said = answer.headers.get("www-authenticate", "")
         is_more = answer.status == _FORBIDDEN and "insufficient_scope" in said
         if answer.status == _UNAUTHORIZED or is_more:
