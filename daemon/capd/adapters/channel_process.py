@@ -14,7 +14,9 @@ class ChannelProcess:
     """One process of capd's own, from its start to its end."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start `command` in a session of its own, with `/` as its working directory.
+        """Start `command` with `environment`, in a session of its own (setsid(2)).
+
+        Its working directory is `/`.
 
         Raises:
             OSError: it cannot be started.

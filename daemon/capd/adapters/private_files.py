@@ -16,7 +16,7 @@ from capd_protos.codec import MalformedError
 
 
 def read_private(path: Path, most_bytes: int) -> bytes:
-    """Return the content of a regular file that only its owner can write.
+    """Return the content of the file at `path`, if it is regular and only its owner can write it.
 
     Raises:
         OSError: it cannot be read.
@@ -29,7 +29,9 @@ def read_private(path: Path, most_bytes: int) -> bytes:
 
 @contextmanager
 def opened_private(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
-    """Open a regular file that only its owner can write, for reading while the block runs.
+    """Open the file at `path` for reading while the block runs.
+
+    It has to be a regular file that only its owner can write.
 
     Raises:
         OSError: it cannot be read.

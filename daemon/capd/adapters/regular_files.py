@@ -12,6 +12,8 @@ from pathlib import Path
 def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.stat_result]]:
     """Open the file at `path`, if it is a regular one; yield its descriptor and its status.
 
+    `flags` are more flags of open(2).
+
     Raises:
         OSError: there is no file, it cannot be opened, or it is not a regular file.
     """

@@ -198,7 +198,10 @@ class Parking:
         self._ready.register(descriptor, platform.READABLE)
 
     def unpark(self, descriptor: int) -> None:
-        """Stop waiting for a socket, which must still be open: its connection gets a task."""
+        """Stop waiting for the socket `descriptor`, because its connection gets a task.
+
+        The socket must still be open.
+        """
         assert self._ready is not None, "nothing is parked without a queue"
         self._served.add(self._parked.pop(descriptor))
         self._any_served.set()

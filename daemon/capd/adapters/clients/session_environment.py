@@ -98,11 +98,14 @@ class SessionEnvironments:
             self._namespaces.pop(session, None)
 
     def namespace(self, session: SessionKey) -> str:
-        """Return the namespace whose stored values are preferred; empty for none."""
+        """Return the namespace whose stored values `session` prefers; empty for none."""
         return self._namespaces.get(session, "")
 
     def use_sandbox(self, session: SessionKey, level: SandboxLevel) -> None:
-        """Run servers for `session` in this sandbox or a stronger one; `off` for no requirement."""
+        """Run servers for `session` at the sandbox level `level` or a stronger one.
+
+        `off` requires nothing.
+        """
         if level != "off":
             self._sandboxes[session] = level
         else:

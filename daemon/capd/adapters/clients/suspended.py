@@ -177,7 +177,7 @@ class SuspendableCall:
         self._scope.cancel()
 
     async def resume(self, caller: Caller, responses: Members) -> None:
-        """Continue the call for `caller`, who repeats its request with the client's answers."""
+        """Continue the call for `caller`, which repeats the request with answers, `responses`."""
         self.caller = caller
         try:
             # The call itself was dispatched with its first request.

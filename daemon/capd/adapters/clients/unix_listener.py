@@ -210,6 +210,8 @@ def _inode(path: Path) -> int:
 def private_socket(path: Path, backlog: int) -> Iterator[trio.SocketListener]:
     """Listen at `path` in a private folder while the block runs, replacing what is at `path`.
 
+    `backlog` is that of listen(2).
+
     Raises:
         PlaceUnsafeError: the path is too long for a socket.
         OSError: it cannot be bound.

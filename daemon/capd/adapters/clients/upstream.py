@@ -211,7 +211,7 @@ class Upstream(ParkableConnection):
         return not self.is_idle and hasattr(self, "_under_way") and self._under_way.is_busy
 
     def close(self, reason: str, *, reconnect: bool) -> None:
-        """Tell the client why, and close the connection.
+        """Send the client the reason, and close the connection.
 
         With `reconnect`, the client is asked to connect again.
         """

@@ -94,9 +94,10 @@ class VectorCache:
     def __init__(
         self, path: Path, manifest_key: str, dimensions: int, max_entries: int = MAX_ENTRIES
     ) -> None:
-        """Open the cache, and find the usable vectors. Blocks.
+        """Open the cache in the file `path`, which need not exist. Blocks.
 
-        `manifest_key` identifies the model. A file that does not exist counts as empty.
+        `manifest_key` identifies the model, whose vectors have `dimensions` numbers. At most
+        `max_entries` vectors are kept.
         """
         self._path = path
         self._dimensions = dimensions

@@ -75,13 +75,13 @@ class Kernel:
         self._library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
     def call(self, name: str, *arguments: "int | bytes | None") -> int:
-        """Return the result of a C function. An argument that is an `int` must fit in 32 bits."""
+        """Return the result of the C function `name`. An `int` argument must fit in 32 bits."""
         function = self._ctypes.dlsym(self._library, name)
         result: int = self._ctypes.call_function(function, arguments)
         return result
 
     def must(self, name: str, *arguments: "int | bytes | None") -> None:
-        """Call a C function that returns 0 if it succeeds.
+        """Call the C function `name`, which returns 0 if it succeeds.
 
         Raises:
             ConfinementRefusedError: it returned something else than 0.

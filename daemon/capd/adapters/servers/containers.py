@@ -158,6 +158,8 @@ class Containers:
     def engine(self, environment: Mapping[str, str]) -> Engine:
         """Return the engine to use: the first of `ENGINES` on PATH that answers.
 
+        `environment` has the PATH, and is that of the engine's program.
+
         This call also starts the process that rootless podman keeps running between its commands.
         So that process does not become a part of a server's tree.
 

@@ -65,7 +65,7 @@ class ForwardedServer:
         return self._status
 
     async def stop(self, grace: float = 2.0) -> None:
-        """End the session politely, then kubectl."""
+        """End the session politely, then kubectl. Each gets `grace` seconds."""
         await self._remote.stop(grace)
         await self._kubectl.stop(grace)
 

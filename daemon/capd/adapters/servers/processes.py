@@ -477,7 +477,10 @@ def _guard_environment() -> dict[str, str]:
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """Return the reading and the writing end of a new pipe, which the two stacks close."""
+    """Return the reading and the writing end of a new pipe.
+
+    The stack `reader` closes the reading end, and `writer` the writing end.
+    """
     reading, writing = os.pipe()
     reader.callback(os.close, reading)
     writer.callback(os.close, writing)

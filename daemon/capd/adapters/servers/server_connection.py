@@ -83,7 +83,8 @@ def params_for_server(
 ) -> bytes:
     """Return the params `members` of a request, with `_meta` for the server's generation of MCP.
 
-    `message_id` is the request's id at the server, and `caller` the client behind it.
+    `message_id` is the request's id at the server, and `caller` the client behind it. `stateless`
+    says which generation the server uses.
     """
     meta = members.get("_meta")
     if meta is None and not stateless:

@@ -130,7 +130,9 @@ class HttpAnswer:
         await self.end()
 
     async def event_large(self, frame: LargeFrame, number: str = "") -> None:
-        """Send an event whose data are too large for memory; `number` is its id.
+        """Send an event with the data in `frame`, which are too large for memory.
+
+        `number` is the id of the event.
 
         Raises:
             trio.BrokenResourceError: the client has disconnected, or the disk has a fault.

@@ -88,7 +88,7 @@ class Logins:
 
     @staticmethod
     def takes_login(spec: RemoteSpec) -> bool:
-        """Tell whether requests to a server are sent with the token of a login."""
+        """Tell whether requests to the server of `spec` are sent with the token of a login."""
         has_own = any(name.lower() == "authorization" for name in spec.headers)
         return not has_own and spec.auth == "oauth"
 
