@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "capability-index.yaml"
 DEEPEST = 100
-"""Levels of nesting; a text that capd writes has five."""
+"""The most levels of nesting in a text. A text that capd writes has five."""
 _HEAD = """\
 # What is installed, in a few words: capd writes this file with `capd index`, and reads it.
 # Change verb, do, use_when and activation as you like: what is not capd's own word any more stays

@@ -39,7 +39,7 @@ class Values(msgspec.Struct, frozen=True):
     """How many values a JSON path matches, and the first of them as JSON."""
 
     count: int
-    """At most `MOST_VALUES`."""
+    """How many values the path matches; at most `MOST_VALUES`."""
     values: list[msgspec.Raw]
 
 

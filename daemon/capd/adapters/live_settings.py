@@ -42,7 +42,7 @@ from capd.core.settings.project_keys import (
 CONFIG_FILE = "config.toml"
 MOST_PROJECTS = 256
 LONGEST_READ = 4.0
-"""Seconds for reading a project's file, with the start of the parser process."""
+"""Seconds for reading a project's file, including the start of the parser process."""
 
 _NO_PINS = "`surface.pins` has no effect: it chooses among your own pins, and you have none"
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MOST_FOLDERS = 8192
 """The kernel allows a user at least 8,192 watches. Further folders are not followed."""
 MOST_OF_ONE = 2048
-"""Subfolders of one folder."""
+"""The most entries of one folder that are searched for subfolders."""
 QUIET_MS = 500
 """Changes that follow each other within this time count as one, because a checkout writes hundreds.
 The waiting thread also wakes up this often."""

@@ -19,7 +19,7 @@ class NoMethodError(Exception):
 
 
 FAILURES = (ServerError, EnvelopeError, NoMethodError, MalformedError, UnknownNameError)
-"""The errors that a client gets as protocol errors."""
+"""The exceptions that a client gets as JSON-RPC errors."""
 
 
 def answer_line(request_id: RequestId, member: bytes, value: bytes) -> bytes:

@@ -21,7 +21,7 @@ from capd.core.protocol.tasks import CHANGED, REQUIRED
 from capd_protos.codec import MalformedError
 
 MOST_STREAMS = 32
-"""Streams of one connection at a time."""
+"""The most streams of one connection at a time."""
 
 
 Notify = Callable[[str, bytes, RequestId], None]

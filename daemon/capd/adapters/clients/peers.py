@@ -15,8 +15,8 @@ from capd.core.servers.ancestry import Chain, Missing, PeerFacts, Process, Verdi
 
 LOOKS_AT_ONCE = 2
 TRIES = 7
-"""How often a process is judged if its parents change meanwhile, with pauses of 5, 10, 20, ... ms.
-"""
+"""How often a process is judged, at most, while its verdict is one of `UNSETTLED`. The pauses are
+5, 10, 20, ... ms."""
 FIRST_PAUSE = 0.005
 
 UNSETTLED: frozenset[Verdict] = frozenset({"unknown", "no_descriptors"})

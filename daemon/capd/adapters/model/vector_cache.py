@@ -224,7 +224,7 @@ class VectorCache:
             is_kept = np.ones(len(stored), bool)
             is_kept[[row for row in stored.rows(list(unsaved)) if row >= 0]] = False
             kept = np.flatnonzero(is_kept)
-            # Oldest first, in the file as in memory.
+            # The oldest rows come first, in the file as in memory. If there are too many, they go.
             kept = kept[max(0, len(kept) + len(unsaved) - self._max_entries) :]
         payload: list[bytes] = []
         if stored is not None and len(kept):

@@ -20,7 +20,7 @@ _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 _UCRED = struct.Struct("3i")
 READABLE = select.EPOLLIN
-"""A socket can be read, or is broken."""
+"""The event that a socket can be read, or is broken."""
 _SO_PEERCRED = 17  # socket.SO_PEERCRED, which type checkers know on Linux only
 
 

@@ -17,8 +17,8 @@ from capd_protos.types import ServerName, SessionKey
 
 FOLLOWED = ("prompts", "resources")
 GATHERED_FOR = 0.1
-"""Seconds within which changes are reported once: long enough for one loop of a server, shorter
-than the time between two calls."""
+"""Changes within so many seconds are reported once. A server that changes many entries in a loop
+needs less time, and two calls are usually further apart."""
 PAUSE = 2.0
 """Seconds between two reports of one list. A server may announce a change for each entry."""
 

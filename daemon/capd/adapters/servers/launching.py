@@ -55,7 +55,7 @@ class LaunchPlan:
     is_elsewhere: bool = False
     """Whether the launcher starts in an empty folder."""
     enters_project: bool = False
-    """Whether the server itself runs in its usual working directory nevertheless."""
+    """Whether the server itself still runs in its usual working directory."""
     reason: str = ""
     """Why the start differs from what the definition says, for a person; empty if it does not."""
 

@@ -50,7 +50,7 @@ _REMOVAL_TIMEOUT = 60.0
 _REMOVED = b"removed"
 _SIGNALLED = 128
 _MOST_LOOKS = 5
-"""How often a start is tried again because files changed while they were checked."""
+"""How often a start is tried, at most, if files change while they are checked."""
 
 
 class CommandNotFoundError(CapdError):

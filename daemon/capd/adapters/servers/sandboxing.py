@@ -112,7 +112,7 @@ class SandboxPlan:
     own: tuple[Path, ...]
     """capd's configuration, state, cache and sockets."""
     environment: Mapping[str, str] = field(repr=False)
-    """The user's environment, for the home folder. The server's own could name another one."""
+    """The user's environment, which names the home folder. A server's could name another folder."""
     project: str = ""
     cache: Path | None = None
     """The server's own cache folder for `strict`; created if it is missing."""

@@ -63,7 +63,7 @@ class Trees:
 
     mark: Mark = field(default_factory=lambda: Mark("00000000", secrets.token_hex(8)))
     own_limit: int | None = None
-    """The hard limit of this process; None for none."""
+    """The hard limit of file locks of this process; None if it has none."""
     _groups: ServerGroups | None = None
     _guards: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -101,7 +101,7 @@ class Trees:
 
     @property
     def limit(self) -> int:
-        """The hard limit that a guard sets for the processes of its tree."""
+        """The hard limit of file locks that a guard sets, to mark the processes of its tree."""
         return self.mark.limit(self.own_limit)
 
     def is_marked(self, pid: int) -> bool:

@@ -21,7 +21,8 @@ from capd.adapters.tokens.token_counts import VocabularyError, count
 FAILED = 1
 _LENGTH = struct.Struct(">I")
 _NICENESS = 5
-"""A third of a full share of the CPU. Some commands wait for counts, `capd index` for example."""
+"""On a busy machine, the process gets a third of the CPU time of an ordinary one. It gets no less,
+because some commands wait for counts, `capd index` for example."""
 _CPU_SECONDS = 120
 _MEMORY_BYTES = 2 << 30
 _LOOK = 1.0

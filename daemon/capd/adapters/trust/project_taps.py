@@ -34,7 +34,7 @@ class ProjectRead:
 
     project: str
     tap: Tap | None = None
-    """Everything that it defines; None if it defines nothing."""
+    """Everything that the project defines; None if it defines nothing."""
     startables: Sequence[Startable] = ()
     agreed: dict[str, Agreement] = field(default_factory=dict)
     error: str = ""

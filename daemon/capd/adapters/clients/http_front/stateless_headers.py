@@ -138,7 +138,8 @@ def _same(request: HttpRequest, header: str, value: object) -> None:
     said = request.values(header)
     if len(said) != 1:
         raise _mismatch(f"{header} must occur exactly once")
-    # Only names may be in base64, because only they may contain characters that are not ASCII.
+    # A name may be in base64, because it may have characters that are not ASCII. The version and
+    # the method may not.
     text = _decoded(said[0]) if header == _NAME_HEADER else said[0]
     if text is None or text != value:
         raise _mismatch(f"{header} differs from the body")

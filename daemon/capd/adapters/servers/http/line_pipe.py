@@ -7,8 +7,8 @@ connection is reported, all earlier lines have been read.
 import trio
 
 _Sent = tuple[bytes, bytes, trio.Event | None]
-"""Bytes, more bytes that follow them, and what is set when all were read. A long line is not copied
-to get its line break."""
+"""Bytes, more bytes that follow them, and the event that is set when all were read. The line break
+is separate, so that a long line is not copied to get it."""
 
 
 class LineSender(trio.abc.SendStream):

@@ -33,7 +33,7 @@ def lines_of(body: bytes) -> list[bytes]:
     Raises:
         MalformedError: a batch is not valid JSON, or too large.
     """
-    # Most bodies have no line break: one of 256 MiB is not copied.
+    # Most bodies have no line break, so a body of 256 MiB is usually not copied.
     text = body.translate(_ONE_LINE) if b"\n" in body or b"\r" in body else body
     text = text.strip()
     if text.startswith(b"["):  # 2025-03-26 has batches
