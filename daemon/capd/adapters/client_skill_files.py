@@ -1,13 +1,13 @@
 """Finds the skills of clients such as Claude Code, and reads which tools a skill names.
 
-    ~/.claude/skills, ~/.agents/skills, ~/.agents      the user's
-    PROJECT/.claude/skills, .agents/skills, .agents    the project's
-    ~/.agents/plugins/PLUGIN/skills                    a plugin's, called PLUGIN:NAME
-    FOLDER/skills                                      a plugin's; `installed_plugins.json`, in
+    ~/.claude/skills, ~/.agents/skills, ~/.agents      skills of the user
+    PROJECT/.claude/skills, .agents/skills, .agents    skills of the project
+    ~/.agents/plugins/PLUGIN/skills                    skills of a plugin, called PLUGIN:NAME
+    FOLDER/skills                                      the same; `installed_plugins.json`, in
                                                        ~/.claude/plugins, names each FOLDER
 
 Each skill is a folder with a SKILL.md. If the user and the project have a skill of the same name,
-the user's counts. The user's folders may contain links. A link that leads out of a project or a
+the user's is used. The user's folders may contain links. A link that leads out of a project or a
 plugin is not followed.
 """
 

@@ -1,7 +1,7 @@
 """The table of clients: what each can do with tools, and how its tools are named.
 
-The table is capd's own, merged key by key with the user's (`clients.toml`). A client's table that
-is unusable is reported and ignored, and so is a file that cannot be read.
+The table is capd's own, merged key by key with the user's (`clients.toml`). An unusable entry
+for a client is reported and ignored, and so is a file that cannot be read.
 """
 
 import functools

@@ -1,8 +1,9 @@
 """JSON paths (RFC 9535), evaluated in a process of their own.
 
 A path of a few characters can take hours (`$..*..*..*`, or a filter whose pattern backtracks), and
-neither Python nor its regular expressions can be interrupted. So the library runs in a process that
-can be ended, with the kernel's limits on its time and memory. The daemon does not import it.
+neither Python nor its regular expressions can be interrupted. So the library `jsonpath` runs
+in a process that can be ended, with the kernel's limits on its time and memory. The daemon does not
+import the library.
 
     python -E -P -X utf8 -m capd.adapters.json_paths PATH ROOM <value >{"count":…,"values":[…]}
 

@@ -4,8 +4,8 @@
       ├────may be half written──> the last good one stays, until the file is stable
       └────bad──────────────────> the last good one stays; without one, none is in use
 
-The copy is in the daemon's state folder. A daemon that started without the user's policy because
-of a typing error would be worse than one with an old setting.
+The saved copy is in the daemon's state folder. A daemon that started without the user's policy
+because of a typing error would be worse than one with an old setting.
 """
 
 import time

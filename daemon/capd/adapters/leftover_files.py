@@ -1,4 +1,4 @@
-"""Cached files of projects, and private folders of servers: found and removed.
+"""Finds the cached files of projects and the cache folders of servers, and removes unused ones.
 
 No link is followed: a link that a server has put into its folder is itself removed.
 """

@@ -1,4 +1,4 @@
-"""The files for routing that come with capd: its profile, and background messages with vectors.
+"""The files for routing that come with capd: the profile, and background messages with vectors.
 
 The profile has the constants of routing, such as thresholds.
 

@@ -1,4 +1,4 @@
-"""A connection's calls that need no task of their own.
+"""A connection's *direct* calls, which need no task of their own.
 
     prepared ──the chunk that it came in is read──> begun ──reply, death, deadline──> over
        │                  │                           │
@@ -9,8 +9,8 @@
 
 Most calls are direct: the tool's server is running, the session has fewer calls in progress than it
 may have, and no write is blocked. They keep the promise of every call (docs/design/outcomes.md):
-before the server gets the first byte, the client is told that the call may run, and it gets exactly
-one outcome.
+before the server gets the first byte, the client is told that the call may run. The client gets
+exactly one outcome.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Downloads packages from the user's own index, checks them, and stores them by their digest.
 
     npm    the tarball whose SHA-512 the registry gives as `dist.integrity`
-    PyPI   a wheel for every platform, otherwise the source, with the sha256 of its index
+    PyPI   a wheel that fits any platform, otherwise the source, with the sha256 of its index
     image  no file: the digest of the manifest, by which it is run
 
 capd later starts the very file that this module has checked, so a package that is replaced in its
@@ -239,7 +239,7 @@ class _Links(html.parser.HTMLParser):
 
 
 def _chosen(files: list[_File], project: str, version: str) -> _File:
-    """Return the file of `version` to install: a wheel for every platform, else the source."""
+    """Return the file of `version` to install: a wheel that fits any platform, else the source."""
     of_version = [each for each in files if _is_release_file(each.name, project, version)]
     if not of_version:
         raise PackageError(f"has no version {version} in its index")

@@ -11,8 +11,8 @@ float32. Here the numbers that are multiplied with it become whole numbers, too:
 
 Each token's row of numbers has its own scale, so that its largest number becomes 127 or -127. A
 text's vector therefore does not depend on the texts in its batch. The numbers are stored with 128
-added, as 1 to 255, because processors multiply unsigned with signed bytes. Maps with the
-same input (query, key and value) share its quantised numbers.
+added, as 1 to 255, because processors multiply unsigned with signed bytes. Maps with the same input
+(query, key and value) share its quantised numbers.
 
 The product is float32 as before, so all other nodes stay as they are, but for two small changes:
 

@@ -1,7 +1,7 @@
 """Reads and writes protocol buffers, the format of ONNX files.
 
-Only what is needed to change a model's nodes: no value is checked, and the only messages described
-are the fields, named in capitals, of a model, of its graph and of a node.
+The module does only what is needed to change a model's nodes. It checks no value. It knows a few
+fields of a model, of its graph and of a node; their numbers are the constants below.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,15 +1,14 @@
 """Keeps the model's table of words in eight bits: 12 MB in memory instead of 47 MB.
 
-The file holds each weight as int8 with its scales, and two nodes that widen it to float32. When it
-loads, onnxruntime computes every value that does not depend on the input. That is right for the
-weights, because every text needs all of them. It is wrong for the table of words, because a text
-needs only one row for each token:
+The file holds each weight as int8 with its scales, and two nodes that widen it to float32. When
+onnxruntime loads a file, it computes every value that does not depend on the input. That is right
+for the weights, because every text needs all of them. It is wrong for the table of words, because a
+text needs only one row for each token:
 
     table ──Cast──Mul(scales)──Gather(ids)──>                 in the file: widened as a whole
     table ──Gather(ids)──Cast──Mul(scales──Gather(ids))──>    the same numbers, to the bit
 
-Only these nodes are reordered, in the bytes of the file. An ONNX file is a protocol buffer; the
-numbers below are those of a few of its fields.
+Only these nodes are reordered, in the bytes of the file (`protobuf`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -26,10 +26,10 @@ that removes a container: it runs until it succeeds, at most three times. Then t
                                                         end
 
 From capd: four bytes of length, then items that each end in NUL (path, number of arguments,
-arguments, KEY=VALUE...), then the commands `T` (send SIGTERM) and `K` (kill). This
-keeps secrets out of argv and out of the guard's environment. To capd: `ready` and which options are
-in force, after which capd checks once more what is about to run; then `pid N` or `failed ERRNO`,
-and `exit N` (negative: the signal).
+arguments, KEY=VALUE...), then the commands `T` (send SIGTERM) and `K` (kill). This keeps secrets
+out of argv and out of the guard's environment. To capd: `ready` and which options are in force,
+after which capd checks once more what is about to run; then `pid N` or `failed ERRNO`, and `exit N`
+(negative: the signal).
 """
 
 import _signal  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]

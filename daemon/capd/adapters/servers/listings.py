@@ -1,4 +1,4 @@
-"""Fetches the lists of a server: tools, prompts, resources, templates; complete and bounded."""
+"""Fetches the whole lists of a server, within limits: tools, prompts, resources, templates."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -2,8 +2,8 @@
 
     python -E -P -m capd.adapters.tokens.counting_process [DAEMON]  <texts  >counts
 
-DAEMON is the pid of the daemon. If that process ends, this one does too: on a busy machine, loading
-the vocabulary alone may take long.
+DAEMON is the pid of the daemon. If that process ends, this one does too, because its counts are
+no longer needed, and loading the vocabulary alone may take long on a busy machine.
 
 A text is preceded by its length in bytes, as four bytes; a count is one line.
 """

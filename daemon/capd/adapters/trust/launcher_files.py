@@ -1,7 +1,7 @@
 """Finds the files that launchers read in a project, which must be trusted. Every function blocks.
 
 Files are trusted by their content. Folders such as `node_modules` are trusted whatever they
-contain. `trust.json` has the user's agreements to them, and those to the project's servers.
+contain. `trust.json` records that the user trusts such files, as it does for a project's servers.
 """
 
 import os

@@ -4,7 +4,7 @@
                         other lines come before the answer or the answer takes 10 s
           anything else passed on, 202
     GET                 events that belong to no request, or those that a client has missed
-    DELETE              the session is over
+    DELETE              ends the session
 
 In the handshake generation `initialize` opens a session, `Mcp-Session-Id` names it, and a lost
 connection cancels nothing. In the stateless generation every request names its client program;

@@ -3,13 +3,13 @@
 The token alone is not enough, because a server may have read it. So a process must be found that
 holds the socket at the other end, and that capd did not start.
 
-    the kernel's report on the other end     verdict
-    closed                                   gone
-    root's                                   outside
-    another user's                           foreign
-    ours, held by a process of a person      person
-    ours, and no such process is found       unknown
-    nothing: the system has no sock_diag     untold
+    the kernel's report on the other end               verdict
+    closed                                             gone
+    root's                                             outside
+    another user's                                     foreign
+    this user's, and a process of a person holds it    person
+    this user's, and no such process is found          unknown
+    nothing: the system has no sock_diag               untold
 
 The search covers the user's processes except the daemon and its descendants. So it does not find
 sockets of servers, and a server cannot make it slow. It also misses a socket that is being passed

@@ -5,8 +5,7 @@ the redirect.
 
 Any process of this machine may connect, and so may a web page in a browser. A request without the
 login's `state` gets a 404 and changes nothing, so nobody else can end the login or learn anything
-about it. Where there are too many connections, the oldest one is closed, so idle ones hold nobody
-up.
+about it. If there are too many connections, the oldest one is closed, so idle ones hold nobody up.
 """
 
 from collections.abc import AsyncIterator
