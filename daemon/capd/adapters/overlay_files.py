@@ -118,7 +118,7 @@ def _listed(list_file: Path) -> tuple[_OverlayList, str]:
 
 
 def _own_folders(list_file: Path, listed: _OverlayList) -> list[Path]:
-    # A path in a list is beside the list.
+    # A relative path in the list starts at the folder of the list.
     folders = [list_file.parent / expanded(entry.path) for entry in listed.overlays]
     return [*folders, *_folders_in(list_file.parent / "overlays")]
 

@@ -296,8 +296,8 @@ def _checked_vectors(place: TapPlace) -> tuple[str, tuple[Finding, ...]]:
     try:
         data = _file_bytes(file, largest_bytes(ROUTING.dimensions))
         if place.name == STARTER:
-            # The file comes with capd. Its numbers are read with the first message, because that
-            # takes numpy, a quarter of the memory of a daemon that nobody uses.
+            # The file comes with capd. Its numbers are read with the first message: reading them
+            # imports numpy, which takes a quarter of the memory of an idle daemon.
             checked_head(data, ROUTING.key, ROUTING.dimensions)
         else:
             read_vectors(data, ROUTING.key, ROUTING.dimensions)

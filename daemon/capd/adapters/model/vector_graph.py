@@ -193,7 +193,7 @@ def _built(path: Path, key: bytes, rows: Vectors, threads: int) -> VectorGraph:
         _save(path, key, halves, cast("bytes", graph.save()))
         return _opened(path, key)
     except (OSError, MalformedError) as error:
-        # For example a full disk. The next start builds it again.
+        # The graph was not saved, for example on a full disk. The next start builds it again.
         reason = error.strerror if isinstance(error, OSError) else str(error)
         log.warning("vector_graph_not_saved", file=str(path), reason=reason)
         return VectorGraph(halves, graph)

@@ -44,7 +44,7 @@ PRLIMIT = {
     "x86_64": ((0xC000003E, 302), (0xC000003E, 302 | 0x40000000), (0x40000003, 340)),
     "aarch64": ((0xC00000B7, 261), (0x40000028, 369)),
 }
-# The same for `add_key`, `request_key` and `keyctl`, which follow each other everywhere.
+# The same for `add_key`; the numbers of `request_key` and `keyctl` are the next two.
 KEYRINGS = {
     "x86_64": ((0xC000003E, 248), (0xC000003E, 248 | 0x40000000), (0x40000003, 286)),
     "aarch64": ((0xC00000B7, 217), (0x40000028, 309)),

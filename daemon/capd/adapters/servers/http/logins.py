@@ -305,7 +305,7 @@ class Login:
             text = await trio.to_thread.run_sync(store.load, self._kept.key)
             self._kept.record = None if text is None else _RECORD.decode(text)
         except (OSError, MalformedError) as error:
-            # The next login replaces it. The decoder's own message may quote a token.
+            # The next login replaces the record. The decoder's own message may quote a token.
             why = error.strerror if isinstance(error, OSError) else "it is damaged"
             log.warning("login_unreadable", server=self._spec.name, reason=why)
         self._kept.is_loaded = True
