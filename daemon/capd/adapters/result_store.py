@@ -6,9 +6,9 @@
 
 A handle is the name by which a session reads a stored result.
 
-A result that was spooled to a file is stored by giving that file a second name. A disk may be slow,
-full or broken, so all work is done in one separate thread. If a result cannot be stored, the caller
-gets an error, and still has the result.
+A result that was spooled to a file without a name is stored by giving that file a name, or else by
+copying it. A disk may be slow, full or broken, so all work is done in one separate thread. If a
+result cannot be stored, the caller gets an error, and still has the result.
 """
 
 import contextlib
@@ -209,14 +209,18 @@ class ResultStore:
         )
 
     async def _adopted(self, result: LargeResult, path: Path) -> int:
-        """Give a spooled result's file the name `path`; return the offset of the result in it."""
+        """Store a spooled result in the file `path`; return the offset of the result in it.
+
+        The spool's own file gets this name if possible. Otherwise the result is copied.
+        """
         await self._run(self._loaded)
         spooled = result.spooled
         if isinstance(spooled, Linkable) and not result.spliced:
             with contextlib.suppress(OSError):
                 await spooled.link(path)
                 return result.start
-        # The spool's file cannot get a name on this file system, so copy it piece by piece.
+        # The spool's file cannot get a name on this file system, or the result begins with other
+        # bytes than the file has. So copy it piece by piece.
         file = await trio.open_file(path, "wb", opener=_private)
         async with file:
             await file.write(result.spliced)

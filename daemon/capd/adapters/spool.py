@@ -147,7 +147,7 @@ class SpoolFile:
 
     def _write(self) -> None:
         if self._file is None:
-            # The file never has a name, if the file system supports that; its mode is 0600.
+            # The file is created without a name if the file system supports that; its mode is 0600.
             self._file = _file_in(self._share.spool.folder)
         for data in self._unwritten:
             rest = memoryview(data)

@@ -27,7 +27,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self.is_over = False
-        """Whether the stream is complete."""
+        """Whether the stream has ended, so that no line is added any more."""
         self._is_complete = False
         self._lines: deque[tuple[int, Line]] = deque()
         self._size_bytes = 0
@@ -47,7 +47,7 @@ class Outbox:
         return any(isinstance(line, LargeFrame) for _, line in self._lines)
 
     def put(self, line: Line, *, is_last: bool = False) -> None:
-        """Add a line. With `is_last` it completes the stream, and always fits.
+        """Add a line. With `is_last` it ends the stream, and always fits.
 
         Raises:
             WriterFullError: there is no room, because nobody reads.
@@ -67,7 +67,7 @@ class Outbox:
         self._tell()
 
     def finish(self) -> None:
-        """Complete the stream, so that no line can be added."""
+        """End the stream without a last line, so that no line can be added."""
         self.is_over = True
         self._tell()
 
