@@ -242,7 +242,7 @@ class FrameWriter:
         Cancelling this task may cut a frame; cancelling a sender does not.
 
         Raises:
-            WriterStalledError: A frame could not be written in time; the stream has to be closed.
+            WriterStalledError: A frame was not written whole in time; the stream has to be closed.
         """
         self._is_running = True
         task_status.started()

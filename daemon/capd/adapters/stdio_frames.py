@@ -36,7 +36,10 @@ class FrameCutError(CapdError):
 
 
 class WriterStalledError(CapdError):
-    """The peer stopped reading in the middle of a frame, and did not go on in time."""
+    """A frame could not be written to its end, so the stream has to be closed.
+
+    The peer stopped reading, or the rest of the frame could not be read from the spool.
+    """
 
 
 @dataclass(frozen=True, slots=True)

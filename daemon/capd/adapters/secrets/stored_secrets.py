@@ -85,7 +85,7 @@ class StoredSecrets:
     async def ask_again(self, keys: Collection[str]) -> None:
         """Ask the keyring and systemd for `keys` again; the values of other keys stay.
 
-        There is a time limit.
+        The keyring has a limited time to answer.
         """
         keys = {*keys, *(namespaced(key, each) for each in self._namespaces() for key in keys)}
         found = await trio.to_thread.run_sync(read_credentials, self._folder, sorted(keys))

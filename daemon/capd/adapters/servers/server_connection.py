@@ -439,9 +439,9 @@ class ServerConnection:
         return await self._reader.some()
 
     def _received_frames(self, lines: list[Frame | Oversized], nursery: trio.Nursery) -> None:
-        """Handle the server's `lines`, and remove them, until one was too long for memory.
+        """Handle and remove lines from the end of `lines`, up to one that is too long for memory.
 
-        They are taken from the end of the list. Requests to clients get tasks in `nursery`.
+        Requests to clients get tasks in `nursery`.
         """
         while lines and isinstance(line := lines[-1], Frame):
             lines.pop()
