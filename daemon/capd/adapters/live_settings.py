@@ -233,7 +233,10 @@ class LiveSettings:
         return f"{file.file} is not used: {reason} ({used})"
 
     def of(self, project: str) -> Effective:
-        """Return the settings for sessions of `project`; its file counts if it was read."""
+        """Return the settings for sessions of `project`.
+
+        The settings in the project's own file are included if it was read.
+        """
         return self._of_projects.get(project, self.effective)
 
     def rules(self, project: str) -> SessionRules:

@@ -33,7 +33,10 @@ class MistakeChecks:
                 self._validator(memory.arguments)
 
     def repeated(self, memories: Sequence[MemorySpec], arguments: bytes) -> MemorySpec | None:
-        """Return the first of `memories` whose mistake `arguments` repeat; None without one."""
+        """Return the first of `memories` whose mistake `arguments` repeat.
+
+        Return None if they repeat no known mistake.
+        """
         if len(arguments) > LARGEST_BYTES:
             return None
         try:

@@ -1,4 +1,4 @@
-"""A cache of results that were made from the files of a folder, valid while they do not change.
+"""A cache of results made from the files of a folder, valid while the files stay unchanged.
 
 Without it, a reload of ten thousand capabilities would parse twenty thousand unchanged files. A
 file counts as unchanged if its name, inode, size and times are the same, and if it is a link, also

@@ -177,7 +177,10 @@ class SuspendableCall:
         self._scope.cancel()
 
     async def resume(self, caller: Caller, responses: Members) -> None:
-        """Continue the call for `caller`, which repeats the request with answers, `responses`."""
+        """Continue the call for `caller`, which repeats its request.
+
+        `responses` are the client's answers to the questions.
+        """
         self.caller = caller
         try:
             # The call itself was dispatched with its first request.

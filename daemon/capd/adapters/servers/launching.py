@@ -203,9 +203,9 @@ def remove_empty(folders: Path) -> None:
 
 
 def look(folder: str, found: FilesRead, home: str) -> list[str]:
-    """Return those files that are in `folder` or above it, of the files that a launcher reads.
+    """Return which of the files that a launcher reads are in `folder` or above it.
 
-    `found` has the files that a launcher reads.
+    `found` has the names of the files that the launcher reads.
     Files in `folder` are given by name, those above it by path. `folder` is a real path. Home and
     the folders above it are not searched.
     """
