@@ -1,8 +1,8 @@
 """`make run`: shows one real turn through the whole system, with this program as two editors.
 
-It starts a daemon on the user's own socket, with its files in `.run` of the checkout, or all of it
-under `CAPD_HOME`. On a terminal the daemon keeps running until Ctrl-C. A daemon that an earlier run
-left in the same folder is used, and left running.
+It starts a daemon on the user's own socket, with its files in `.run` of the checkout. If
+`CAPD_HOME` is set, the socket and the files are there. On a terminal the daemon keeps running until
+Ctrl-C. A daemon that an earlier run left in the same folder is used, and left running.
 """
 
 import os

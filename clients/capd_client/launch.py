@@ -1,6 +1,6 @@
 """Starts the shim from its cached bytecode: `python -I -S launch.py [SOCKET]`.
 
-Python compiles a script at each run, but caches modules. So this script is short.
+Python compiles a script at each run, but caches the bytecode of modules. So this script is short.
 """
 
 import sys

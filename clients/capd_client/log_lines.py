@@ -1,6 +1,6 @@
 """Reads the daemon's log from its files or the journal: existing lines, then new ones.
 
-No line is lost between the two. `new_lines` reads the last existing lines once more and skips those
+No line is lost in between. `new_lines` reads the last existing lines once more and skips those
 that were read already; their timestamps, in microseconds, tell equal lines apart.
 """
 
@@ -21,7 +21,8 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 _FIRST = ("timestamp", "level", "event")
 _COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": "bright_black"}
 AGAIN = 1000
-"""Existing lines that `new_lines` reads again; more than are written between the two readings."""
+"""How many existing lines `new_lines` reads again: more than are written between the two readings.
+"""
 ALL = 1_000_000
 """As many lines as there are."""
 

@@ -47,7 +47,7 @@ class OwnTap:
     """The user's own tap below the configuration folder `config`.
 
     Raises:
-        TapError: it cannot be done; the text says why, and what to do.
+        TapError: a change is not possible; the text says why, and what to do.
     """
 
     def __init__(self, config: str) -> None:

@@ -1,7 +1,7 @@
 """`capd tap export`: writes the user's own capabilities as a tap for others, without secrets.
 
     <config>/own/capabilities     every server of the user's: added, imported, from a registry
-    <config>/overlays             phrases and edited tools, for these
+    <config>/overlays             the user's phrases and tool edits for these capabilities
         ──> FOLDER/capabilities/NAME/config.toml, default.toml
 
 Secrets are recognised as in an import, by their names and by how they look. Stored values are also

@@ -76,9 +76,10 @@ class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
 class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     """Give a user's message to a session.
 
-    A prompt hook waits `patience` seconds for the reply, or up to `longest` seconds if it has to. A
-    turn that has to wait for the embedding model is then held: the reply comes at once and has
-    `is_held`. The client sends the message again, with `is_again`, to get the result.
+    A prompt hook waits `patience` seconds for the reply. If `longest` is more than `patience`, a
+    turn that takes too long, as while the embedding model is loaded, is held: the reply comes early
+    and has `is_held`. The client then sends the message again, with `is_again`, and waits up to
+    `longest` seconds for the result.
     """
 
     session: SessionKey
@@ -110,7 +111,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     """Reply to `TakeTurn` and `TakeHookTurn`: what capd did with the user's message.
 
-    It also has texts that the model should read with the message.
+    The reply also has texts that the model should read with the message.
     """
 
     session: SessionKey
@@ -133,14 +134,15 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     memories: str = ""
     """Text for the model: the memories of what was switched on, each once in a conversation."""
     bootstrap: str = ""
-    """Text for the model: the project's own files, with the first message of a conversation."""
+    """Text for the model: the contents of the project's bootstrap files, given with the first
+    message of a conversation (docs/memories.md)."""
     left_out: list[LeftOut] = []
     """What did not fit, if the turn had a budget."""
     budgeted: int | None = None
     """The tokens of the budget that were used."""
     index: str = ""
     """Text for the model: what is installed. Sent once in a conversation, to clients that ignore
-    instructions."""
+    the `instructions` of an MCP server."""
     notice: str = ""
     """The line for the user when something is switched on; empty if the user wants none."""
     is_held: bool = False
@@ -319,10 +321,10 @@ class SessionEntry(msgspec.Struct, frozen=True):
     index_listed: int = 0
     """How many capabilities the model was told about when the session began."""
     index_left_out: int = 0
-    """How many capabilities did not fit into the text of `index_listed`."""
+    """How many capabilities the model was not told about then, because they did not fit."""
     index_tokens: int = 0
     suggestions_left_out: int = 0
-    """How many capabilities fitted a message and did not fit into its turn's budget."""
+    """How many capabilities were relevant to a message, but did not fit into its turn's budget."""
     bridge: str = ""
     """The bridge that the session came over; empty for a local session."""
     far_project: str = ""
@@ -345,7 +347,7 @@ class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed")
     sessions: list[SessionEntry]
     hooks: list[HookCount] = []
     problem: str = ""
-    """Why a restart would lose something of these sessions; empty if nothing."""
+    """Why a restart would lose something of these sessions; empty if it would lose nothing."""
 
 
 class CuratorRefused(msgspec.Struct, frozen=True, tag="curator.refused"):
@@ -446,7 +448,7 @@ class SessionsDrained(msgspec.Struct, frozen=True, tag="curator.drained"):
 
 
 class DescribeReach(msgspec.Struct, frozen=True, tag="curator.reach"):
-    """Report what a session may use, so that another actor can answer a question for it."""
+    """Report what a session may use, so that another actor can act on its behalf."""
 
     session: SessionKey
 

@@ -116,9 +116,10 @@ class ServerDefinitions(msgspec.Struct, frozen=True):
     tools: int
     """The number of its trusted tools."""
     standing: str
-    """Why changed tools are withheld in every mode: `project` (a project's files define the
-    server, and added tools are withheld too) or `pinned` (it runs a package in an exact version).
-    Empty if the mode decides. No `Literal`, for the reason given at `DefinitionChange.kind`."""
+    """Why changed tools are withheld whatever mode the user has set: `project` (a project's files
+    define the server, and added tools are withheld too) or `pinned` (it runs a package in an exact
+    version). Empty if the mode decides. No `Literal`, for the reason given at
+    `DefinitionChange.kind`."""
     is_lost: bool
     """Whether the record of its trusted tools was lost, and no person has checked it since."""
     changes: list[DefinitionChange]

@@ -6,8 +6,8 @@ import msgspec
 
 EmbedderState = Literal["cold", "loading", "ready", "unusable"]
 VectorSpace = Literal["plain", "routing"]
-"""`plain`: vectors of the model as it is. `routing`: those of the model with low-rank changes, that
-routing compares. Only vectors of one space can be compared."""
+"""`plain`: vectors of the model as it is. `routing`: vectors of the model with low-rank changes,
+which routing uses. Only vectors of the same space can be compared."""
 
 
 class WarmUp(msgspec.Struct, frozen=True, tag="embedder.warm_up"):
@@ -29,9 +29,9 @@ class DescribeEmbedder(msgspec.Struct, frozen=True, tag="embedder.describe"):
 
 
 class KeepModel(msgspec.Struct, frozen=True, tag="embedder.keep"):
-    """Count as a use of the model, so that it stays loaded, and report the embedder's state.
+    """Mark the model as used, so that it stays loaded, and report the embedder's state.
 
-    This loads nothing.
+    A model that is not loaded stays so.
     """
 
 

@@ -62,8 +62,8 @@ class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
     capability: str = ""
     """Only tools of capabilities whose name matches this glob."""
     category: str = ""
-    """Only tools of capabilities with this domain, or with this name, whole or up to its first
-    dash."""
+    """Only tools of capabilities with this domain, with this name, or with a name that begins with
+    this word and a dash."""
 
 
 class ToolHit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -178,7 +178,8 @@ class ToolsIndexed(msgspec.Struct, frozen=True, tag="index.tools"):
     tools: int
     servers: int
     has_vectors: bool = False
-    """Whether the event says that the tools have vectors, so that they are found by meaning too."""
+    """Whether the change is that the tools have got vectors, so that searches find them by meaning
+    too."""
 
 
 class LookUpTool(msgspec.Struct, frozen=True, tag="finder.look_up"):

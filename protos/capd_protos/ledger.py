@@ -44,7 +44,7 @@ class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
     fingerprint: str
     """The first 16 hex digits of the SHA-256 of the message."""
     outcome: str
-    """The outcome as in `types.Decision`; `reason` is as there, too."""
+    """This and `reason` are as in `types.Decision`."""
     reason: str
     name: str
     """`tap/name` of the winner, if there is one."""

@@ -21,7 +21,8 @@ _GAP = re.compile(r"[\s_\-‐-―]+")
 _SIBILANTS = ("ses", "xes", "zes", "ches", "shes")
 _NO_PLURALS = ("ss", "us", "is")
 _SPELLINGS = 3
-"""The first three spellings (case, separators, accents) keep each word; the last one does not."""
+"""How many of the spellings in `NameTable._indexes` keep each word: those for case, separators and
+accents. The last one turns a plural into the singular."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def singular(name: str) -> str:
 
 def near_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
     """Return at most `limit` of the `known` names that `name` may mean, nearest first."""
-    import difflib  # noqa: PLC0415 - for mistakes alone
+    import difflib  # noqa: PLC0415 - only for mistakes
 
     by_folded = {candidate.casefold(): candidate for candidate in known}
     folded = name.casefold()

@@ -165,7 +165,7 @@ class DescribeRegistry(msgspec.Struct, frozen=True, tag="registry.describe"):
     project: str = ""
     """The session's project, whose own capabilities count as well; empty where it has none."""
     all_projects: bool = False
-    """Whether to include keys that any project asks for."""
+    """Whether to include the environment keys that any known project asks for."""
 
 
 class TapEntry(msgspec.Struct, frozen=True):
@@ -339,7 +339,8 @@ class StartableEntry(msgspec.Struct, frozen=True):
 
     server: ServerSpec
     digest: str
-    """What a person agrees to: the definition, and the contents of the files that it names."""
+    """The digest of what a person agrees to: the definition, and the contents of the files that it
+    names."""
     state: TrustState
     files: dict[str, str] = {}
     """Digests of the project's files that the definition names, by path."""

@@ -6,7 +6,7 @@ docs/secrets.md has the order in which the sources are searched. No message carr
 import re
 
 KEYRING_SERVICE = "capd"
-"""The service of the keyring's entries; the key is their user name."""
+"""The service name of capd's entries in the keyring. An entry's user name is the secret's key."""
 WORST_KEYRING = 1
 """The lowest priority (`keyring` package) of a usable backend. Backends below it always fail, store
 nothing, or store secrets unencrypted."""

@@ -60,7 +60,8 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     parent: str = ""
     """The key of the session that started this one (for sub-agents)."""
     inherit: bool = True
-    """Whether to copy the parent's active set as it is at this moment."""
+    """Whether to copy the parent's active set, the capabilities and tools that are on in it at this
+    moment."""
     dispatched: bool = False
     """Whether to send `dispatched` frames."""
     durable: bool = False
@@ -70,7 +71,7 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     again: list[Int64 | str] = []
     """Ids of requests that an earlier daemon called durable and that this connection repeats."""
     credential: str = ""
-    """The credential of a bridge's own socket; refused at the user's socket."""
+    """The credential for a bridge's socket. The user's own socket refuses a hello with one."""
 
 
 class DaemonInfo(msgspec.Struct, frozen=True):
@@ -190,7 +191,7 @@ class RpcResponse(msgspec.Struct, frozen=True, omit_defaults=False):
 
 
 class TurnParams(msgspec.Struct, frozen=True):
-    """Params of `turn` (control) and `capd/turn` (on an `mcp` connection, without session)."""
+    """Params of `turn` (control) and `capd/turn` (on an `mcp` connection, without `session`)."""
 
     text: str
     """The user's own words."""
@@ -201,8 +202,8 @@ class TurnParams(msgspec.Struct, frozen=True):
     mute: bool = False
     """Whether the model will not read the answer. Its texts are then given at a later turn."""
     patience: float = 0.0
-    """Seconds after which nobody reads the answer any longer, if a client's hook sent the prompt.
-    """
+    """Seconds after which nobody reads the answer any longer, if a client's hook sent the prompt;
+    otherwise 0."""
     longest: float = 0.0
     """Seconds for which the client could wait if it has to; 0 if no longer than `patience`. A turn
     that waits for the embedding model is answered with `held`, and the client asks for it again."""
@@ -271,10 +272,11 @@ class DiscoverParams(msgspec.Struct, frozen=True):
 
 
 class IndexParams(msgspec.Struct, frozen=True):
-    """Params of `index`. Servers are started with the values of `session`, if it is given."""
+    """Params of `index`."""
 
     session: str = ""
-    """The key of a session whose client's values servers are started with; may be empty."""
+    """The key of a session: servers are started with the environment values that its client sent.
+    May be empty."""
     project: str = ""
     """The absolute path of a project whose own servers are asked as well."""
     asks_servers: bool = True
@@ -305,7 +307,7 @@ class AcceptParams(msgspec.Struct, frozen=True):
     """Params of `index_accept`: the words that a person has read and accepted."""
 
     words: list[NewWords]
-    """The accepted ones of those that `index_propose` returned."""
+    """Those entries of the answer to `index_propose` that the person accepted."""
 
 
 class SearchParams(msgspec.Struct, frozen=True):
@@ -316,7 +318,7 @@ class SearchParams(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 5
     """The most tools to return."""
     session: str = ""
-    """The key of a session, which may then use the tools that are found; empty for no session."""
+    """The key of a session: only tools that it may use are returned. Empty for no session."""
 
 
 class EventParams(msgspec.Struct, frozen=True):
@@ -379,14 +381,14 @@ class TrustParams(msgspec.Struct, frozen=True):
     """Params of `trust` and `trust_revoke`: a project by its absolute path."""
 
     project: str
-    """Its absolute path; links are followed."""
+    """The project's absolute path; links are followed."""
 
 
 class GrantParams(msgspec.Struct, frozen=True):
     """Params of `trust_grant`: the servers that a person has seen and agreed to."""
 
     project: str
-    """Its absolute path; links are followed."""
+    """The project's absolute path; links are followed."""
     digests: list[str]
     """The digests of these servers, as `trust` returned them."""
 
@@ -456,8 +458,7 @@ class MemoryAddParams(msgspec.Struct, frozen=True):
     """Params of `memory_add`: the keys of the new memory's file."""
 
     kind: str
-    """`declarative`, `procedural`, `corrective` or `episodic`; any other is refused with the
-    message of the file's own check."""
+    """`declarative`, `procedural`, `corrective` or `episodic`; any other kind is refused."""
     content: str
     """The text that the model reads."""
     name: str = ""
@@ -467,13 +468,13 @@ class MemoryAddParams(msgspec.Struct, frozen=True):
     tool: str = ""
     """The tool that it belongs to; empty for a whole capability."""
     patterns: dict[str, str] = {}
-    """The mistaken arguments as globs, by name."""
+    """Globs that match the mistaken arguments, by the arguments' names."""
     schema: Any = None
-    """The mistaken arguments as a JSON Schema."""
+    """A JSON Schema that the mistaken arguments match."""
     refuses: bool = False
     """Whether to refuse a call that repeats the mistake, with the content as the reason."""
     confidence: float = 1.0
-    """How sure it is, from 0 to 1."""
+    """How certain the memory is, from 0 to 1."""
     priority: float = 1.0
     """Memories with a higher priority are given first."""
     learned_from: str = ""
@@ -508,7 +509,7 @@ class LearningParams(msgspec.Struct, frozen=True):
 
 
 class ForgetLearningParams(msgspec.Struct, frozen=True):
-    """Params of `learning_forget`; without a name and `last`, everything is forgotten."""
+    """Params of `learning_forget`; without `name` and `last`, everything is forgotten."""
 
     name: str = ""
     """Forget only what was learnt about this capability: `name` or `tap/name`."""
@@ -526,10 +527,10 @@ class ApproveParams(msgspec.Struct, frozen=True):
 
 
 class UseProfileParams(msgspec.Struct, frozen=True):
-    """Params of `profile_use`: give one session a profile, whatever its conditions say."""
+    """Params of `profile_use`: give one session a profile, regardless of profiles' conditions."""
 
     name: str = ""
-    """The profile; empty to have it chosen by its conditions again."""
+    """The profile; empty to have one chosen by the profiles' conditions again."""
     session: str = ""
     """The key of a session; may be empty if exactly one is open."""
 

@@ -155,7 +155,7 @@ class ServerTools(msgspec.Struct, frozen=True, tag="supervisor.tools"):
 
 
 class InstallDependencies(msgspec.Struct, frozen=True, tag="supervisor.install"):
-    """Run the scripts of those dependencies that are not installed, as each script's check says."""
+    """Install those dependencies that their scripts' own checks report as missing."""
 
     scripts: dict[str, str]
     """Script paths by `org/tool`."""
@@ -167,7 +167,7 @@ class InstallDependencies(msgspec.Struct, frozen=True, tag="supervisor.install")
     """The servers' commands. If all are on the PATH, dependencies without a script are not needed.
     """
     wait: str = ""
-    """An id for this wait, with which it can be ended."""
+    """An id for this wait, with which `LeaveInstall` can end it."""
 
 
 class DependenciesReady(msgspec.Struct, frozen=True, tag="supervisor.installed"):
@@ -180,7 +180,7 @@ class DependenciesReady(msgspec.Struct, frozen=True, tag="supervisor.installed")
 class DependenciesFailed(msgspec.Struct, frozen=True, tag="supervisor.install_failed"):
     """Reply to `InstallDependencies`: a script failed, or a required one is missing.
 
-    Dependencies that were installed before it stay installed.
+    Dependencies that were installed before the failure stay installed.
     """
 
     dependency: str
@@ -190,7 +190,7 @@ class DependenciesFailed(msgspec.Struct, frozen=True, tag="supervisor.install_fa
 class LeaveInstall(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.leave_install"):
     """Stop waiting for dependencies. It is no error if the session does not wait for any.
 
-    The answer is `LeasesReleased`, without holders.
+    The answer is `LeasesReleased` with an empty `held_by`.
     """
 
     session: SessionKey

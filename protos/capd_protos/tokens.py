@@ -56,13 +56,13 @@ class SessionTokens(msgspec.Struct, frozen=True):
     saved: int | None
     """The tokens of `everything` minus `surface`; negative if the surface is larger."""
     turns: TextsSent
-    """The texts for the model with the user's messages."""
+    """The texts that the model was given with the user's messages."""
     searches: TextsSent
     """The answers of `tool_search`."""
     answers: TextsSent
     """The answers of `capability`."""
     changes: TextsSent
-    """The parts of replaced tool lists that had to be read again."""
+    """The parts of replaced tool lists that the model had to read again."""
     added: int | None
     """`turns`, `searches`, `answers` and `changes` added up."""
     net: int | None

@@ -3,12 +3,13 @@
 The guard of a server is the small process above it. The guard puts two marks on itself before it
 starts the server, and every process below inherits both:
 
-    environment     CAPD_INSTANCE=HOME.LIFE.server    replaced by whoever replaces the environment
-    hard limit of   0x4350 | HOME | LIFE              an ordinary user can lower it, but never raise
-    file locks                                        it; Linux has not enforced it since 2.4.25
+    environment                 CAPD_INSTANCE=HOME.LIFE.server
+    hard limit of file locks    0x4350 | HOME | LIFE
 
-HOME stands for the daemon's state folder, LIFE for one run of the daemon. Guards and the
-daemon's own helper processes have `own` in place of `server`; helpers have no limit.
+HOME stands for the daemon's state folder, LIFE for one run of the daemon. A process that replaces
+its environment loses the first mark. The second stays: an ordinary user can lower a hard limit, but
+never raise it. Linux has not enforced this limit since 2.4.25. Guards and the daemon's own helper
+processes have `own` in place of `server`; helper processes do not have the limit.
 """
 
 import hashlib

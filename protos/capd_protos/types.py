@@ -143,7 +143,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The container of a server: its image, its limits, and what it may use of this machine."""
 
     image: str
-    """The image with its exact digest: `NAME@sha256:HEX`, or `sha256:HEX` for one that is here."""
+    """The image with its exact digest: `NAME@sha256:HEX`, or `sha256:HEX` for a local image."""
     has_network: bool = False
     mount: ContainerMount = "read"
     """How its project's folder is mounted, at the path that it has here."""
@@ -177,7 +177,7 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether `scope` holds even if the server speaks the stateless generation of MCP. Other
     servers of that generation may be shared by all sessions."""
     oauth: OAuthClient | None = None
-    """The registered client for logins there, if capd is not to register itself."""
+    """The registered client for logins at the server, if capd is not to register itself."""
     project: str = ""
     """The path, with links resolved, of the project whose files define it; empty for a tap's
     server."""
@@ -186,7 +186,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     edits: tuple[ToolEdit, ...] = ()
     """How overlays change its tools; not part of its identity."""
     least_sandbox: SandboxLevel = "off"
-    """The weakest sandbox in which it runs for one session; not part of its identity."""
+    """The weakest sandbox in which it may run for the session that asks; not part of its identity.
+    """
     container: ContainerSpec | None = None
     """The container that it runs in; None for a process of this machine."""
     where: Where = "host"
@@ -213,7 +214,8 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The capability is only for sessions in one of these domains; empty means every session."""
     servers: tuple[ServerSpec, ...] = ()
     allowed_tools: tuple[str, ...] | None = None
-    """Patterns as written; None or empty keeps all tools (docs/design/catalog.md)."""
+    """Patterns of tools, as the definition has them; None or empty keeps all tools
+    (docs/design/catalog.md)."""
     requires: tuple[str, ...] = ()
     """Dependency scripts, `org/tool`."""
     wanted_keys: tuple[str, ...] = ()

@@ -230,9 +230,9 @@ class AsyncSession:
         self._resolve(self._link.lost(why))
 
     async def _watch(self, group: TaskGroup) -> None:
-        """Close the connection if the session is not ready within `GREETING_TIMEOUT` seconds.
+        """End the tasks in `group` if the session is not ready in `GREETING_TIMEOUT` seconds.
 
-        It also ends the tasks in `group`, which use the connection.
+        These tasks use the connection, which is closed when they end.
         """
         await anyio.sleep(GREETING_TIMEOUT)
         if self._link.phase != "up":

@@ -61,9 +61,9 @@ class Prepared:
 
     @classmethod
     def of(cls, report: dict[str, Any], name: str, host: str) -> "Prepared":
-        """Return the far side's report on the bridge `name`, given as a document.
+        """Check and return `report`, the document that the far side of the bridge `name` sent.
 
-        The folder in it is checked, because ssh would replace `${HOME}` or `%h` in an argument by
+        The folder in it must be plain text: in an argument, ssh would replace `${HOME}` or `%h` by
         values of this machine, and send the outcome to the other side. `host` names the far side in
         errors.
 

@@ -9,11 +9,11 @@ the runner forks a guard, which takes over this connection, and opens the next i
 is one line of JSON: `argv`, `env`, and the folder `cwd`. After that both sides send frames of one
 letter, four bytes of length, and the payload:
 
-    to the guard    i  data for the server's standard input       c  close it
-                    t  send SIGTERM to all                        k  kill all
-    to the daemon   s  it runs           f  it cannot start, with the reason
-                    o  standard output   e  standard error        x  exit code, or minus the signal
-                    g  nothing of it is left
+    to the guard    i  data for the server's standard input     c  close the server's standard input
+                    t  send SIGTERM to its processes            k  kill its processes
+    to the daemon   s  the server runs                          f  it cannot start, with the reason
+                    o  its standard output                      e  its standard error
+                    x  its exit code, or minus the signal       g  none of its processes is left
 
 Nothing that was started outlives its connection, its guard, the runner or `hold`: each of these
 processes adopts orphans (Linux: child subreaper), and kills what the process below it has left. The

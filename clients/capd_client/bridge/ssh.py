@@ -66,7 +66,7 @@ class SshBridge(FarBridge):
     ) -> None:
         """Create the bridge to `host`; it is not open yet.
 
-        `options` are options of ssh. The others are those of `FarBridge`.
+        `options` are options of ssh. The other parameters are those of `FarBridge`.
         """
         super().__init__(socket, name, host, is_installed=is_installed, say=say, wake=wake)
         self._ssh = ["ssh", *options, *_ALWAYS]
@@ -136,7 +136,7 @@ class SshBridge(FarBridge):
             self._process.stdin.write(words)
             self._process.stdin.flush()
         except OSError:
-            # It has ended, and its output says so.
+            # ssh has ended, which the end of its output shows as well.
             return
 
     def _end_process(self) -> None:

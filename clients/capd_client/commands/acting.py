@@ -27,7 +27,7 @@ from capd_client.waiting import Waiting, waiting_for_servers
 _ACCOUNT = re.compile("[A-Za-z][A-Za-z0-9_]*")
 _MOST_ACCOUNT = 64
 _MOST_PASTED = 9000
-"""The most characters that are read of a pasted address. The daemon refuses one of this length."""
+"""How many characters of a pasted address are read. The daemon refuses one that is this long."""
 _MOST_PASTES = 5
 
 
@@ -36,8 +36,8 @@ def enable_with_progress(
 ) -> dict[str, Any]:
     """Switch the capability `name` on in `session`; return the daemon's result of `enable`.
 
-    An empty `session` means the only open one. With `show_progress`, what the scripts that install
-    its dependencies print appears on standard error.
+    An empty `session` means the only open one. With `show_progress`, the output of the scripts that
+    install the capability's dependencies appears on standard error.
 
     Raises:
         DaemonDownError: no daemon answers.

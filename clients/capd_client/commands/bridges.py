@@ -98,8 +98,8 @@ def ssh(
 ) -> None:
     """Let editors on HOST use this daemon, over OpenSSH, until Ctrl-C.
 
-    HOST is as for ssh. Your configuration sets what they may use: `[bridges.NAME]`. A file with
-    capd's client is copied there, and removed at the end.
+    HOST is as for ssh. Your configuration sets what the editors may use: `[bridges.NAME]`. A file
+    with capd's client is copied to the host, and removed at the end.
     """
     # Only for these commands: others start without it.
     from capd_client.bridge.opened import FarSideError  # noqa: PLC0415
@@ -150,9 +150,9 @@ def container(
 ) -> None:
     """Let editors in CONTAINER use this daemon, until Ctrl-C.
 
-    CONTAINER is the name or id of one that runs, under podman or Docker. What they may use is in
-    your configuration: `[bridges.NAME]`. A file with capd's client is put there, and removed at the
-    end.
+    CONTAINER is the name or id of a running container of podman or Docker. Your configuration sets
+    what the editors may use: `[bridges.NAME]`. A file with capd's client is put into the container,
+    and removed at the end.
     """
     # Only for these commands: others start without it.
     from capd_client.bridge.container import ContainerBridge, remove_files  # noqa: PLC0415

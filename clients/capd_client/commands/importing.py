@@ -51,8 +51,8 @@ def import_(
 ) -> None:
     """Take over the MCP servers of each CLIENT; without one, of all clients on this machine.
 
-    capd reads your own files and those of the current folder. Servers that only a file of the
-    folder names are taken over with --project alone, because others may have written it. With
+    capd reads your own files and those of the current folder. A server that only a file of the
+    folder has is taken over only with --project, because others may have written that file. With
     --replace, capd takes the place of these servers in your clients' files; `capd uninstall CLIENT`
     restores them.
     """

@@ -17,7 +17,7 @@ from capd_client.commands.shared import (
 from capd_client.terminal import many
 
 _TIMEOUT = 3700.0
-"""Seconds for `--with-model`: as long as `capd index` may take otherwise."""
+"""Seconds that `--with-model` may take: the same limit as without it."""
 
 
 @click.command()

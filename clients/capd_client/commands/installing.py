@@ -54,7 +54,7 @@ class Vendor(Protocol):
 
 
 def make_with_vendor(ledger: Ledger, client: Vendor, change: FileChange) -> Path | None:
-    """Make a change of an installation, by the client's own command if it has one for it.
+    """Make a change of an installation, by the client's own command if the client has one.
 
     If that command fails, capd edits the file itself. Return the path of the backup; None if there
     was no file.

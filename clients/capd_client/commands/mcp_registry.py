@@ -14,7 +14,7 @@ from capd_client.control import ControlError, DaemonDownError
 from capd_client.terminal import duration
 
 _OLD = 2 * 3600
-"""Seconds: the age of an older local copy is printed. It is refreshed once an hour."""
+"""Seconds. The local copy is refreshed once an hour. If it is older than this, its age is shown."""
 
 
 @click.command()

@@ -86,8 +86,9 @@ def add(
     """Add the MCP server that COMMAND starts, or that is at a URL, as the capability NAME.
 
     Without either, NAME is that of a server in the public registry, as `capd find` prints it:
-    io.github.owner/server, or io.github.owner/server@1.2.3. Its package is fetched and checked,
-    and started once in a sandbox to list its tools, before you are asked.
+    io.github.owner/server, or io.github.owner/server@1.2.3. Its package is fetched and checked. You
+    are asked before it is started once, in a sandbox, to list its tools, and again before it is
+    added.
     """
     from capd_client.own_tap import (  # noqa: PLC0415 - as few commands need it
         OwnServer,

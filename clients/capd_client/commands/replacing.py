@@ -70,8 +70,8 @@ def replace(
 def undo(clients: tuple[str, ...]) -> None:
     """Put the servers that an import removed back into the clients' files.
 
-    Clients into which an import installed capd get it removed. Without `clients`, all clients are
-    meant.
+    capd is removed from the clients into which an import installed it. Without `clients`, all
+    clients are meant.
     """
     kept = _kept()
     taken = {each.client for each in kept.files().values()} | set(kept.installed())
@@ -104,8 +104,8 @@ def _by_client(
 ) -> "tuple[dict[str, dict[Path, list[Origin]]], list[Path]]":
     """Return in which files the imported servers were found.
 
-    The first result has their origins by client and by file of the user, the second the files of
-    the project.
+    The first result has the servers' origins, by client and by the user's file. The second is the
+    list of the project's files.
     """
     own: dict[str, dict[Path, list[Origin]]] = {}
     theirs: dict[Path, None] = {}

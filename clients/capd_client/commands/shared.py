@@ -78,7 +78,7 @@ _STARTS_SERVERS = frozenset({"call", "enable", "turn"})
 def _waiting(method: str) -> AbstractContextManager[object]:
     """Return a context manager that shows on a terminal what the command waits for.
 
-    It appears after a second. `method` is the request that the daemon gets.
+    The text appears after a second. `method` is the request that the daemon gets.
     """
     what = _WAITS.get(method, "waiting for the daemon")
     if method in _STARTS_SERVERS:

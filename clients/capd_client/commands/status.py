@@ -185,7 +185,7 @@ def _tokens(*, as_json: bool) -> None:
 def top(*, every: float, in_browser: bool) -> None:
     """Watch sessions, servers, calls and decisions, until q.
 
-    Enter shows the details of a row, w why it was decided, / searches, p pauses.
+    Enter shows the details of a row, w explains the selected decision, / searches, p pauses.
     """
     if in_browser:
         _top_in_browser(every)

@@ -128,7 +128,7 @@ def check_runners(seen: CheckContext) -> Iterator[Finding]:
 
 
 def check_launchers(seen: CheckContext) -> Iterator[Finding]:
-    """Report servers that do not run in their project's folder, because it is not trusted.
+    """Report servers that do not run in their project's folder because the project is not trusted.
 
     A launcher such as npx reads settings from the folder that it runs in.
     """

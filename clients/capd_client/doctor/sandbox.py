@@ -116,7 +116,7 @@ def check_default_level(
 def look(path: str) -> Abilities:
     """Try each feature with the programs on `path`; return what works.
 
-    On other systems than Linux, nothing works.
+    On systems other than Linux, nothing works.
     """
     if sys.platform != "linux":
         return Abilities()

@@ -9,9 +9,9 @@ from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 
 LITTLE_BYTES = 500_000_000
-"""Less free space is a warning. Both limits are chosen, not measured."""
+"""Less free space is reported as a warning. This limit and the next are estimates."""
 TOO_LITTLE_BYTES = 50_000_000
-"""Less free space is an error."""
+"""Less free space is reported as an error."""
 
 
 def check_storage(seen: CheckContext) -> Iterator[Finding]:

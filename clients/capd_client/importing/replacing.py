@@ -207,7 +207,10 @@ def _last_first(keys: _Keys) -> tuple[int, ...]:
 def _without(
     path: Path, text: str, kind: Format, servers: Mapping[_Keys, Mapping[str, Any]]
 ) -> str:
-    """Return the text of the client's file `path` without `servers`, which have their entries.
+    """Return `text`, that of the client's file `path`, without `servers`.
+
+    The keys of `servers` lead to each server in the file; its values are the entries as they were
+    read.
 
     Raises:
         InstallError: one of them has changed since it was read, or the text cannot be edited.

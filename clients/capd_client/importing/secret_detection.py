@@ -200,7 +200,7 @@ def _of_plain_address(plain: str) -> list[Part]:
         spans += [(*match.span(), "PATH") for match in _SEGMENT.finditer(plain)]
     parts: list[Part] = []
     at = 0
-    # Of two overlapping matches the longer one, because it contains the other.
+    # Of two overlapping matches, take the longer one: it contains the other.
     for start, end, hint in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= at:
             parts += [plain[at:start], Hidden(plain[start:end], hint)]

@@ -34,7 +34,8 @@ _ESCAPED = re.compile(r"\{\{((?:ENV|INPUT):[A-Za-z_]\w*|CWD|PROJECT)\}\}")
 _ANY_PART = re.compile(r"[^A-Za-z0-9]+")
 
 _LONGEST = 64 << 10
-"""Longer values could hardly be passed to a program, and searching them for secrets takes long."""
+"""Characters. A longer value could hardly be passed to a program, and searching it for secrets
+would take long."""
 
 NULL = "NULL"
 """The syntax in which null stands for the variable of the same name."""

@@ -75,7 +75,7 @@ class Opencode(Client):
 
 
 def plugin_text(env: Mapping[str, str]) -> str:
-    """Return the text of opencode's plugin; if `CAPD_HOME` is set, the text has its path."""
+    """Return the text of opencode's plugin; if `CAPD_HOME` is set, the text contains its value."""
     text = (files("capd_client") / "opencode_plugin" / "capd.js").read_text(encoding="utf-8")
     if not env.get("CAPD_HOME"):
         return text

@@ -139,7 +139,7 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by_hand: str = ""
     """What a person has to add to which file, if capd cannot."""
     after: str = ""
-    """What is left for the user to do or to know."""
+    """What the user has to do or to know after capd was added."""
 
     @property
     def is_edited(self) -> bool:

@@ -5,8 +5,8 @@
     daemon         reports whether the message reached that session
 
 Claude Code's hook is a call on the session's own connection, and opencode's plugin sends the daemon
-a turn, so for these two the check does the same. The client itself is not started, so the check
-does not show whether it runs its hooks.
+a turn. So for these two clients, the check makes that call or sends that turn itself. The client is
+not started, so the check does not show whether the client runs its hooks.
 """
 
 import json
@@ -215,7 +215,8 @@ def _text(path: Path) -> str:
 def _without_conversation(env: Mapping[str, str]) -> dict[str, Any]:
     """Return the environment without variables that name an agent's conversation.
 
-    An agent that runs this command sets them, and the message would count as one of its own.
+    An agent that runs this command sets them. With them, the message of the check would count as a
+    message of that agent.
     """
     return {
         name: value

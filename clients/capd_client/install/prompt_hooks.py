@@ -1,7 +1,8 @@
 """The prompt hooks that clients get, so that capd sees their users' messages.
 
-Claude Code (`claude.py`) and opencode (`installed_clients.py`) need more than one such hook. The
-command line of a hook never changes, because users of some clients trust it by its text.
+Claude Code (`claude.py`) needs several hooks, and opencode (`installed_clients.py`) has a plugin in
+their place. The command line of a hook never changes, because users of some clients trust it by its
+text.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from capd_client.install.hook_lists import HookList, is_our_command
 from capd_client.install.toml_edits import parse, put, take
 
 _STATE = ("hooks", "state")
-"""The keys in Codex' config.toml that lead to the trust in each hook."""
+"""The keys in Codex' config.toml that lead to the record of which hooks are trusted."""
 TRUSTED_BY_HASH = ("codex",)
 """Clients that run a hook only after their user has trusted its text."""
 _EVENT = "user_prompt_submit"
@@ -214,7 +215,7 @@ def _cline(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
 
 
 def _add_script(script: str, text: str) -> str:
-    """Return Cline's script for an event: capd's `script`, or `text` if a user's own is there.
+    """Return Cline's script for an event: capd's `script`, or `text` if it is a user's own script.
 
     Cline runs only one script for each event.
     """

@@ -32,8 +32,9 @@ class ServerEntry:
     def add(self, text: str) -> str:
         """Return the text of the file with capd's entry.
 
-        In an entry that exists, members that the user added stay, and so do the client's defaults
-        that the user changed, such as a switch. An entry that is the user's own is replaced.
+        If `text` has capd's own entry already, members that the user added to it stay, and so do
+        the client's defaults that the user changed, such as a switch. A user's own entry named capd
+        is replaced.
         """
         edits = edits_of(self._file.format)
         if is_blank(text):

@@ -1,7 +1,7 @@
 """Changes to YAML that leave every other byte of the text as it is.
 
-PyYAML reports the position of each node, and new text is inserted between them. The new text is
-parsed again: if its data is not the expected data, nothing is changed.
+PyYAML reports the position of each node, and what is added is inserted between nodes. The whole new
+text is parsed again: if its data is not the expected data, nothing is changed.
 """
 
 import json

@@ -13,8 +13,8 @@ from capd_client.install import UnreadableError
 
 _DEEPEST = 200
 _MOST = 100_000
-"""Limit of nodes. Those that an alias repeats count each time, because a few lines of aliases can
-stand for more data than any memory holds."""
+"""The most nodes of a document. Nodes that an alias repeats count each time, because a few lines of
+aliases can stand for more data than any memory holds."""
 
 
 class YamlError(UnreadableError):

@@ -182,7 +182,7 @@ def inspect_server(
 def record_of(entry: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> SourceRecord:
     """Return the record of where a server came from, which is saved beside its definition.
 
-    `entry` is its entry in the registry, `answers` are those to the entry's inputs.
+    `entry` is the server's entry in the registry, `answers` are the answers to the entry's inputs.
     """
     return SourceRecord(
         str(entry["name"]),
@@ -265,7 +265,7 @@ def _write(
 ) -> None:
     """Save the secrets in `store`, then the definition that needs them in `tap`.
 
-    If one step fails, the others are undone.
+    If a step fails, the earlier ones are undone.
     """
     undo: list[Callable[[], object]] = []
     try:

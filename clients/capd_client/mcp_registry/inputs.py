@@ -24,7 +24,7 @@ class Answers:
     """The answers to an entry's inputs."""
 
     values: dict[str, list[str]] = field(default_factory=dict)
-    """By input; for a secret, `{{ENV:KEY}}`."""
+    """The values of each input by its name; a secret's value is `{{ENV:KEY}}`."""
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     """New secret values, by key."""
     missing: list[str] = field(default_factory=list)
@@ -57,8 +57,8 @@ def ask_inputs(
 ) -> Answers:
     """Return the answers to the inputs of an entry: given ones, the person's, or defaults.
 
-    `server` is the server's name here. `known` are stored secrets. Only with `is_asked` a person is
-    asked.
+    `server` is the server's name here. `known` are stored secrets. A person is asked only with
+    `is_asked`.
 
     Raises:
         RegistryError: `given` has a name that is no input, or a value cannot be saved.

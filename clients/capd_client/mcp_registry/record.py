@@ -19,7 +19,7 @@ class SourceRecord:
     """Where a server of a registry came from, and the answers to its inputs."""
 
     name: str
-    """In the registry: `io.github.owner/server`."""
+    """The server's name in the registry: `io.github.owner/server`."""
     version: str
     registry: str
     kind: str
@@ -27,7 +27,7 @@ class SourceRecord:
     """`kind:identifier@version`."""
     integrity: str
     answers: Mapping[str, list[str]] = field(default_factory=dict)
-    """The values of its inputs; a secret's is `{{ENV:KEY}}`."""
+    """The values of each input by its name; a secret's value is `{{ENV:KEY}}`."""
 
     def text(self) -> str:
         """Return the record as the content of its file, `registry.json`."""

@@ -110,8 +110,8 @@ class Launchd:
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
         """Return the command that shows the last `lines` lines of the log file.
 
-        With `follow` it goes on with new lines. `is_bare` changes nothing: the lines of the file
-        have no journal's prefix.
+        With `follow` the command goes on with new lines. `is_bare` changes nothing: the lines of a
+        file have no prefix of the journal.
         """
         del is_bare
         return log_command(self._log, follow=follow, lines=lines)

@@ -58,8 +58,8 @@ class Manager(Protocol):
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
         """Return the command that prints the last `lines` lines of the daemon's log.
 
-        With `follow` it goes on with new lines. With `is_bare` each line is as the daemon wrote it,
-        without the journal's prefix.
+        With `follow` the command goes on with new lines. With `is_bare` each line is as the daemon
+        wrote it, without the journal's prefix.
         """
         ...
 

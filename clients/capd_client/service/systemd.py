@@ -128,7 +128,8 @@ class Systemd:
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
         """Return the `journalctl` command that prints the last `lines` lines of the service's log.
 
-        With `follow` it goes on with new lines. With `is_bare` lines have no prefix of the journal.
+        With `follow` the command goes on with new lines. With `is_bare` lines have no prefix of the
+        journal.
         """
         more = ["--follow"] if follow else ["--no-pager"]
         more += ["--output", "cat"] if is_bare else []

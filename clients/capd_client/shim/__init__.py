@@ -10,5 +10,5 @@
 
 An editor waits for the shim, so it starts within 10 ms: these modules import C modules of the
 standard library and each other, and neither `os`, `socket`, `json` nor `typing` at run time.
-A test holds that.
+A test checks that.
 """

@@ -159,7 +159,7 @@ def shape_of(line: "bytes | bytearray | TruncatedLine") -> Shape:
     shape = Shape("", None, "")
     members = _members_from_head(head.decode("utf-8", "replace"))
     if members:
-        # Of two members with one name the last counts, as everywhere.
+        # Of two members with the same name, the last counts, as for `parse`.
         members.update(_members_from_tail(tail.decode("utf-8", "replace")))
         shape = _classify(members)
     if shape.kind or isinstance(line, TruncatedLine):
@@ -210,7 +210,7 @@ def _classify(members: "dict[str, object]", *, is_whole: bool = False) -> Shape:
 
 
 _LOOKED_AT = ("id", "method")
-"""The members whose values are needed. Of the others only the presence matters."""
+"""The members whose values are needed. For other members, only their presence matters."""
 
 
 def id_of(value: object) -> "int | str | None":

@@ -15,7 +15,8 @@ wait. In any state it answers a handshake with the saved answer of an earlier da
 hook with an empty answer. Unless the session is up, it answers `tools/list` with the tools that the
 client's last session began with. If none are saved, and for other lists, it answers with an empty
 list, provided that the host is known to list again. When the session is up, it notifies the host
-that the lists have changed. A hook is answered later while the daemon starts.
+that the lists have changed. While the daemon starts, the shim waits longer before it answers a
+hook.
 
 Lines are passed on whole, so a daemon that dies in the middle of a line leaves no half line. This
 takes memory: a result of 256 MiB is held here until the editor has read it. Each direction stops
@@ -112,11 +113,12 @@ within 10 ms, and one that starts needs longer. A prompt hook has 300 ms in all
 (`capd_client.hook.BUDGET`). Claude Code waits 3 s for `server/discover`, 5 s for a server's start
 and 5 s for a hook."""
 _SLOW_LIST = 0.75
-"""The same for an empty list, after which the host has to list again. It is longer because a daemon
-that has to be started answers after 0.2 to 0.5 s."""
+"""Seconds after which the shim answers with an empty list; the host then has to list again. This is
+longer than `_SLOW`, because a daemon that has to be started answers after 0.2 to 0.5 s."""
 
 _COLD_HOOK = 4.0
-"""The same for a hook while a shim starts the daemon. Claude Code waits 5 s for a hook."""
+"""Seconds after which the shim answers a hook while a shim starts the daemon. Claude Code waits 5 s
+for a hook."""
 
 _DOWN, _GREETING, _REPLAYING, _UP = "down", "greeting", "replaying", "up"
 _STATUS = "capd_status"
@@ -153,7 +155,10 @@ class _HostRequest(Request):
 def _in_requested_form(
     result: "dict[str, object]", line: "bytes | bytearray"
 ) -> "dict[str, object]":
-    """Return `result` with the members that the generation of MCP of the request `line` needs."""
+    """Return `result` in the form of the MCP generation that the request `line` is of.
+
+    The stateless generation, whose requests name a protocol version, requires more members.
+    """
     if META + "protocolVersion" not in object_of(params_of(line), "_meta"):
         return result
     caching = {} if "content" in result else {"ttlMs": 0, "cacheScope": "private"}
@@ -1206,8 +1211,8 @@ def _working_directory() -> str:
 def _process_name(pid: int) -> str:
     """Return the name of the client whose process has this pid.
 
-    The command line of the process says it. Otherwise it is the process's name, which for a client
-    on Node is only `node` or `MainThread`.
+    The name is found in the process's command line. Otherwise it is the process's own name, which
+    for a client on Node is only `node` or `MainThread`.
     """
     command = _read_of_process(pid, "cmdline").split("\0")
     return client_of(command) or _read_of_process(pid, "comm").strip() or "unknown"

@@ -6,8 +6,8 @@ project's `.envrc` may set any. What the daemon gets:
 
 - `USER_VARIABLES` and `CAPD_*` come from the client: they name the user and capd's folders, on
   which the client and the daemon must agree. PATH comes without folders of a project: relative
-  ones, those in the client's folder, and each `node_modules/.bin`, which npm puts first. Otherwise
-  every editor would use a clone's `npx`.
+  ones, those in the client's working folder, and each `node_modules/.bin`, which npm puts first.
+  Otherwise every editor would use a clone's `npx`.
 - `NETWORK_VARIABLES` come from the login environment (`systemctl --user show-environment`).
   Without systemd they come from /etc/environment, and then from the client unless direnv has
   changed its environment.
