@@ -24,6 +24,6 @@ def daemon_arguments(arguments: Sequence[str] = ()) -> list[str]:
 
 
 def daemon_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for one of capd's own Python programs, such as the daemon."""
+    """Return `env` as changed for one of capd's own Python programs, such as the daemon."""
     kept = {key: value for key, value in env.items() if not key.startswith("PYTHON") or key == KEPT}
     return {**kept, ALLOCATOR[0]: ALLOCATOR[1]}

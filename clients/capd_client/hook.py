@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
 
 
 def budget(env: Mapping[str, str]) -> float:
-    """Return the seconds that a hook may take: the user's setting if positive, else `BUDGET`."""
+    """Return the seconds that a hook may take: the setting in `env` if positive, else `BUDGET`."""
     try:
         wanted = float(env.get(BUDGET_VARIABLE, ""))
     except ValueError:

@@ -24,8 +24,9 @@ def run_index(
 ) -> dict[str, Any]:
     """Ask the daemon at `socket` to index all servers, and return its result.
 
-    `session` is the key of the session with whose values servers are started, or empty. Without
-    `asks_servers`, the index is written from saved tool lists.
+    `session` is the key of the session with whose environment values servers are started, or empty.
+    With `show_progress`, the progress is shown on standard error. Without `asks_servers`, the index
+    is written from saved tool lists.
 
     Raises:
         DaemonDownError: no daemon answers.

@@ -91,7 +91,10 @@ class McpHost:
     def call(
         self, name: str, arguments: Mapping[str, Any], timeout: float = 60.0
     ) -> dict[str, Any]:
-        """Call the server's tool `name` with these arguments; return its result."""
+        """Call the server's tool `name` with these arguments; return its result.
+
+        The server has `timeout` seconds to answer.
+        """
         return self.ask("tools/call", {"name": name, "arguments": dict(arguments)}, timeout)
 
     def wait_for(self, method: str, timeout: float = 30.0) -> dict[str, Any]:

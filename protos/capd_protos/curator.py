@@ -285,9 +285,9 @@ class SessionEntry(msgspec.Struct, frozen=True):
     compacted: int = 0
     """How many results exceeded their limit and were shortened, with a handle to read the rest."""
     characters_in: int = 0
-    """Characters of those results before they were shortened."""
+    """Characters of the `compacted` results before they were shortened."""
     characters_out: int = 0
-    """Characters of those results after they were shortened."""
+    """Characters of the `compacted` results after they were shortened."""
     not_kept: int = 0
     """How many results exceeded their limit and passed whole, because storing them failed."""
     tool_cap: int = 0
@@ -674,7 +674,7 @@ class ProfilesListed(msgspec.Struct, frozen=True, tag="curator.profiles_listed")
 
 
 class UseProfile(msgspec.Struct, frozen=True, tag="curator.use_profile"):
-    """Give a session the profile of this name; an empty name returns to choosing by conditions."""
+    """Give a session the profile of this name; with an empty name, choose one by its conditions."""
 
     session: SessionKey
     name: str

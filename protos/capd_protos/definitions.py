@@ -105,7 +105,7 @@ class DefinitionFlag(msgspec.Struct, frozen=True):
     seen: str
     """The words that caused the flag, without hidden characters."""
     source: str
-    """The publication that describes such an attack."""
+    """The publication that describes this kind of attack."""
 
 
 class ServerDefinitions(msgspec.Struct, frozen=True):

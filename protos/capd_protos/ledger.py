@@ -17,16 +17,16 @@ class CallNote(msgspec.Struct, frozen=True, tag="ledger.call"):
     """The ledger's record of one tool call that has ended."""
 
     at: float
-    """Seconds since the epoch, at its end."""
+    """When the call ended, in seconds since the epoch."""
     session: SessionKey
     client: str
     project: str
     identity: str
     server: str
     tool: str
-    """Its name at the server."""
+    """The tool's name at its server."""
     capabilities: list[str]
-    """The capabilities that granted it, as `tap/name`."""
+    """The capabilities that granted the tool, as `tap/name`."""
     outcome: RecordedOutcome
     """`error` is an error that the tool itself returned."""
     ms: float

@@ -29,7 +29,10 @@ class Places(NamedTuple):
 def socket_path(
     env: Mapping[str, str], uid: int, is_dir: Callable[[str], bool] = os.path.isdir
 ) -> str:
-    """Return the path of the daemon's socket for the environment `env` and the user id `uid`."""
+    """Return the path of the daemon's socket for the environment `env` and the user id `uid`.
+
+    `is_dir` tells whether a path is a folder.
+    """
     if env.get("CAPD_SOCKET"):
         return os.path.abspath(env["CAPD_SOCKET"])
     if env.get("CAPD_HOME"):
@@ -44,7 +47,10 @@ def socket_path(
 def places(
     env: Mapping[str, str], uid: int, is_dir: Callable[[str], bool] = os.path.isdir
 ) -> Places:
-    """Return all paths of the daemon for the environment `env` and the user id `uid`."""
+    """Return all paths of the daemon for the environment `env` and the user id `uid`.
+
+    `is_dir` tells whether a path is a folder.
+    """
     socket = socket_path(env, uid, is_dir)
     if env.get("CAPD_HOME"):
         home = os.path.abspath(env["CAPD_HOME"])

@@ -329,7 +329,7 @@ class SkillUnknown(msgspec.Struct, frozen=True, tag="registry.no_skill"):
 
 
 class ListStartables(msgspec.Struct, frozen=True, tag="registry.startables"):
-    """List what a project's files would start, and which of it is trusted."""
+    """List the servers that a project's files would start, and which of them are trusted."""
 
     project: str
 

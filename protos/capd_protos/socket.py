@@ -527,7 +527,7 @@ class ApproveParams(msgspec.Struct, frozen=True):
 
 
 class UseProfileParams(msgspec.Struct, frozen=True):
-    """Params of `profile_use`: give one session a profile, regardless of profiles' conditions."""
+    """Params of `profile_use`: give one session a profile, ignoring the profiles' conditions."""
 
     name: str = ""
     """The profile; empty to have one chosen by the profiles' conditions again."""

@@ -275,7 +275,8 @@ class LoggedOut(msgspec.Struct, frozen=True, tag="supervisor.logged_out"):
     is_revoked: bool = False
     """Whether the authorization server has revoked the tokens."""
     failure: str = ""
-    """Why the authorization server did not revoke the tokens, if it says that it can."""
+    """Why revoking the tokens failed; empty if it succeeded, or if the authorization server does
+    not offer it."""
 
 
 class AwaitLogin(msgspec.Struct, frozen=True, tag="supervisor.await_login"):

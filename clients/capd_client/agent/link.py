@@ -2,10 +2,11 @@
 
     apart -> greeting -> (initializing ->) up -> apart ...    any -> over
 
-The link is apart without a connection, greeting until the welcome comes, and initializing during
-the MCP handshake. Two rules of docs/protocol.md hold: every request gets exactly one outcome, and a
-request that may have run is never sent twice. The code that does the I/O calls `connected`, `take`
-and `lost`, and writes what `output` returns. Only one thread may use it at a time.
+The link is apart without a connection, greeting until the welcome comes, initializing during the
+MCP handshake, and up after it. It is over once the session has ended. Two rules of docs/protocol.md
+hold: every request gets exactly one outcome, and a request that may have run is never sent twice.
+The code that does the I/O calls `connected`, `take` and `lost`, and writes what `output` returns.
+Only one thread may use a link at a time.
 """
 
 import json
@@ -233,7 +234,8 @@ class Link:
     def end(self, error: CapdError | None = None) -> list[RequestOutcome]:
         """End the session; return the outcomes of all pending requests.
 
-        They fail with `error`; without it, because the session was closed.
+        A call that was sent fails with `OutcomeUnknownError`. Other requests fail with the error
+        that ended the session (`error`, unless an earlier one did), or else with `ClosedError`.
         """
         if self.phase in {"initializing", "up"}:
             self._say({"capd": "goodbye"})

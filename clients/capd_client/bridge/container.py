@@ -50,6 +50,8 @@ class ContainerBridge(FarBridge):
         """Create the bridge to `container`.
 
         `engine` is podman or docker; if it is empty, the engine that has the container is found.
+        Commands in the container run as `user`; if that is empty, as the container's own user. The
+        other parameters are those of `FarBridge`.
 
         Raises:
             FarSideError: neither engine has the container.
@@ -110,7 +112,10 @@ class ContainerBridge(FarBridge):
                     self._on_held(prepared)
 
     def _end(self, process: "subprocess.Popen[bytes]", streams: Streams) -> None:
-        """Have the far side remove its files, and end `process`, the engine's command."""
+        """Have the far side remove its files, and end `process`, the engine's command.
+
+        `streams` are the connections over its input and output.
+        """
         streams.close()
         try:
             streams.say(bye=True)
@@ -166,7 +171,8 @@ def engine_of(container: str) -> str:
 def remove_files(name: str, container: str, engine: str = "", user: str = "") -> None:
     """Remove the files that the bridge `name` left in a container.
 
-    `engine` is podman or docker; if it is empty, the engine that has the container is found.
+    `engine` is podman or docker; if it is empty, the engine that has the container is found. `user`
+    is the user that the bridge ran as there; empty for the container's own.
 
     Raises:
         FarSideError: the container does not run, or the files could not be removed.

@@ -181,8 +181,8 @@ class FarBridge(ABC):
     def _serve(self, held: HeldBridge, prepared: Prepared, generation: str) -> bool:
         """Serve the bridge until the connection is lost; return whether a signal ended it.
 
-        `held` is the daemon's end, and `prepared` the far side's report. No process is left
-        running.
+        `held` is the daemon's end, `prepared` the far side's report, and `generation` the text that
+        identifies this connection there. No process is left running.
         """
 
     def _leave(self) -> None:
@@ -291,7 +291,8 @@ def _answer(
 ) -> tuple[bytes, int]:
     """Send `data` to the process; return what the far side prints, and the process's exit code.
 
-    The process has ended when this returns. `host` names the far side in errors.
+    The process has ended when this returns. `host` names the far side in errors. `timeout` is in
+    seconds; None waits without a limit.
     """
     assert process.stdin is not None
     assert process.stdout is not None

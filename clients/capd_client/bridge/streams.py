@@ -61,7 +61,7 @@ class Streams:
         listener: socket.socket | None = None,
         connect: Callable[[], socket.socket] | None = None,
     ) -> None:
-        """Create the end that reads from and writes to these two descriptors.
+        """Create the end that reads from the descriptor `reading` and writes to `writing`.
 
         The far side passes its `listener`. The near side passes `connect`, which returns a new
         connection or raises OSError.

@@ -36,8 +36,8 @@ def enable_with_progress(
 ) -> dict[str, Any]:
     """Switch the capability `name` on in `session`; return the daemon's result of `enable`.
 
-    An empty `session` means the only open one. With `show_progress`, the output of the scripts that
-    install the capability's dependencies appears on standard error.
+    `socket` is the daemon's. An empty `session` means the only open one. With `show_progress`, the
+    output of the scripts that install the capability's dependencies appears on standard error.
 
     Raises:
         DaemonDownError: no daemon answers.

@@ -20,7 +20,7 @@ _AGAIN = "capd daemon install"
 _NO_SUCH_SERVICE = 113
 _TIMEOUT = 5.0
 _OFTEN = 5
-"""A running agent that was started this often since it was loaded is reported: it keeps dying."""
+"""A running agent with this many starts since it was loaded is reported, as it keeps ending."""
 # Lines with one tab are about the agent itself; deeper ones about its endpoints and environment.
 _FACT = re.compile(r"^(?:\t| {1,4})?([a-z][a-z ]*) = (.*)$")
 

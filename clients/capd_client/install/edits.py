@@ -134,9 +134,10 @@ def plan_uninstall(
     edits: Iterable[FileEdit],
     data_of: Callable[[Path], bytes | None] = read,
 ) -> list[FileChange]:
-    """Return the change to each file that removes capd; nothing is written.
+    """Return the change to each file of `edits` that removes capd; nothing is written.
 
-    `data_of` returns the present content of a file, or what an earlier step will make of it.
+    `ledger` has the original contents. `data_of` returns the present content of a file, or what an
+    earlier step will make of it.
 
     Raises:
         InstallError: a file that was changed since the installation cannot be parsed or edited.
@@ -164,7 +165,8 @@ def plan_uninstall(
 def unmake(ledger: Ledger, change: FileChange) -> Path | None:
     """Write a change from `plan_uninstall` and remove its entry from the ledger.
 
-    Return the path of the backup if it is kept: if the file is not exactly the original again.
+    Return the path of the backup if it is kept, because the file is not exactly the original again;
+    otherwise None.
 
     Raises:
         InstallError: the file changed since the plan was made.

@@ -127,9 +127,10 @@ def _tried(
 
 
 def _run(line: str, message: str, env: Mapping[str, str], project: str) -> str:
-    """Run the command line `line` of a hook as a client does, with `message` as the prompt.
+    """Run the command line `line` of a hook as a client does, with the JSON `message` as its input.
 
-    Return what went wrong; empty if nothing did.
+    It runs in the folder `project`, with the environment `env`. Return what went wrong; empty if
+    nothing did.
     """
     try:
         done = subprocess.run(

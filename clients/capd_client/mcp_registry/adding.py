@@ -163,9 +163,9 @@ def inspect_server(
 ) -> dict[str, Any]:
     """Start the server in a sandbox, and return what it lists.
 
-    `values` are the values of the keys in its definition, and `files` the definition's texts; by
-    default these are made from `server`. `previous` are the earlier texts of the definition, to
-    compare with.
+    `entry` is the server's entry in the registry. `values` are the values of the keys in its
+    definition, and `files` the definition's texts, which by default are made from `server`.
+    `previous` are the definition's earlier texts, to compare with.
     """
     document = {
         "name": server.name,
@@ -263,7 +263,7 @@ def _write(
     secrets: Mapping[str, str],
     store: SecretStore,
 ) -> None:
-    """Save the secrets in `store`, then the definition that needs them in `tap`.
+    """Save `secrets` in `store`, then the definition of `server` and its `record` in `tap`.
 
     If a step fails, the earlier ones are undone.
     """

@@ -32,10 +32,10 @@ class Answers:
 
 
 def given_values(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the values of `NAME=VALUE`; a name may be given several times.
+    """Return the values in `words` by name; each word is `NAME=VALUE`, and a name may come twice.
 
     Raises:
-        RegistryError: one is not of this form.
+        RegistryError: a word is not of this form.
     """
     found: dict[str, list[str]] = {}
     for word in words:

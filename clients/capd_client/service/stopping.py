@@ -53,8 +53,8 @@ def holder(state: str) -> int:
 def _end_unreachable(where: Places, *, for_good: bool) -> int:
     """End the daemon that has locked the state folder but cannot be reached at its socket.
 
-    It is asked on the socket again for a few seconds, then gets SIGTERM. Return its pid; 0 if there
-    is none.
+    It is asked on the socket again for a few seconds, then gets SIGTERM. `for_good` is as for
+    `end`. Return the daemon's pid; 0 if there is none.
     """
     pid = holder(where.state)
     give_up_at = time.monotonic() + _SOCKET_BACK
