@@ -191,7 +191,10 @@ class RpcResponse(msgspec.Struct, frozen=True, omit_defaults=False):
 
 
 class TurnParams(msgspec.Struct, frozen=True):
-    """Params of `turn` (control) and `capd/turn` (on an `mcp` connection, without `session`)."""
+    """Params of `turn`: give a user's message to a session, and return what capd did with it.
+
+    The method `capd/turn` of an `mcp` connection has the same params without `session`.
+    """
 
     text: str
     """The user's own words."""
@@ -206,13 +209,14 @@ class TurnParams(msgspec.Struct, frozen=True):
     otherwise 0."""
     longest: float = 0.0
     """Seconds for which the client could wait if it has to; 0 if no longer than `patience`. A turn
-    that waits for the embedding model is answered with `held`, and the client asks for it again."""
+    that is not decided soon, as while the embedding model is loaded, is answered with `held`, and
+    the client asks for it again."""
     again: bool = False
     """Whether this asks for a turn that was `held`."""
 
 
 class HookParams(msgspec.Struct, frozen=True):
-    """Params of `hook`: a user's message, from a process that does not know its session."""
+    """Params of `hook`: give a user's message to its session, which the sender does not know."""
 
     text: str
     """The user's own words."""
@@ -230,29 +234,30 @@ class HookParams(msgspec.Struct, frozen=True):
     """Seconds after which nobody reads the answer any longer; 0 if the hook waits for it."""
     longest: float = 0.0
     """Seconds for which the client lets its hook wait if it has to; 0 if no longer than `patience`.
-    A turn that waits for the embedding model is answered with `held`, and the hook asks again."""
+    A turn that is not decided soon, as while the embedding model is loaded, is answered with
+    `held`, and the hook asks again."""
     again: bool = False
     """Whether this asks for a turn that was `held`."""
 
 
 class SessionParams(msgspec.Struct, frozen=True):
-    """Params of a method that reads one session."""
+    """Params of `tools`: list the tools that a session's client is shown."""
 
     session: str = ""
     """The key of a session; may be empty if exactly one is open."""
 
 
 class CapabilityParams(msgspec.Struct, frozen=True):
-    """Params of `enable` and `disable`."""
+    """Params of `enable` and `disable`: switch a capability of a session on or off."""
 
     name: str
-    """`name`, or `tap/name`."""
+    """The capability, as `name` or `tap/name`."""
     session: str = ""
     """The key of a session; may be empty if exactly one is open."""
 
 
 class CallParams(msgspec.Struct, frozen=True):
-    """Params of `call`."""
+    """Params of `call`: call a tool in a session."""
 
     name: str
     """The tool's name, as the session's client calls it."""
@@ -263,7 +268,7 @@ class CallParams(msgspec.Struct, frozen=True):
 
 
 class DiscoverParams(msgspec.Struct, frozen=True):
-    """Params of `discover`."""
+    """Params of `discover`: rank capabilities for a task, and switch none on."""
 
     intent: str
     """The task that a capability is wanted for, in a user's or model's words."""
@@ -272,11 +277,11 @@ class DiscoverParams(msgspec.Struct, frozen=True):
 
 
 class IndexParams(msgspec.Struct, frozen=True):
-    """Params of `index`."""
+    """Params of `index`: ask each server once for its tools, and write capability-index.yaml."""
 
     session: str = ""
     """The key of a session: servers are started with the environment values that its client sent.
-    May be empty."""
+    If empty, the only open session is used, or none if there is not exactly one."""
     project: str = ""
     """The absolute path of a project whose own servers are asked as well."""
     asks_servers: bool = True
@@ -284,7 +289,7 @@ class IndexParams(msgspec.Struct, frozen=True):
 
 
 class ProposeParams(msgspec.Struct, frozen=True):
-    """Params of `index_propose`: have the model of `session`'s client reword index entries."""
+    """Params of `index_propose`: let the model of a session's client propose new index entries."""
 
     session: str = ""
     """The key of a session; may be empty if exactly one is open."""
@@ -304,25 +309,25 @@ class NewWords(msgspec.Struct, frozen=True):
 
 
 class AcceptParams(msgspec.Struct, frozen=True):
-    """Params of `index_accept`: the words that a person has read and accepted."""
+    """Params of `index_accept`: write the wordings that a person has accepted to the index file."""
 
     words: list[NewWords]
     """Those entries of the answer to `index_propose` that the person accepted."""
 
 
 class SearchParams(msgspec.Struct, frozen=True):
-    """Params of `search`; with `session`, search as that session would."""
+    """Params of `search`: find capabilities, skills and tools that fit a text."""
 
     query: str
     """What a tool should do; or `select:` and names separated by commas."""
     limit: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 5
-    """The most tools to return."""
+    """The most results to return."""
     session: str = ""
     """The key of a session: only tools that it may use are returned. Empty for no session."""
 
 
 class EventParams(msgspec.Struct, frozen=True):
-    """Params of `events`: which topics to send."""
+    """Params of `events`: subscribe this connection to events."""
 
     topics: list[str] = []
     """Prefixes of topics, such as `server.`; none for every event."""
@@ -334,7 +339,7 @@ Account = Annotated[str, msgspec.Meta(pattern="^([A-Za-z][A-Za-z0-9_]*)?$", max_
 
 
 class LoginParams(msgspec.Struct, frozen=True):
-    """Params of `login`: a server that is reached by URL."""
+    """Params of `login`: begin a login at a server that is reached by URL."""
 
     name: str
     """The server, as a definition calls it."""
@@ -346,7 +351,7 @@ class LoginParams(msgspec.Struct, frozen=True):
 
 
 class LoginPasteParams(msgspec.Struct, frozen=True):
-    """Params of `login_paste`."""
+    """Params of `login_paste`: pass on the address that a login has led the browser to."""
 
     ticket: Count
     """The ticket that `login` returned."""
@@ -355,7 +360,7 @@ class LoginPasteParams(msgspec.Struct, frozen=True):
 
 
 class LogoutParams(msgspec.Struct, frozen=True):
-    """Params of `logout`."""
+    """Params of `logout`: delete the login at a server that is reached by URL."""
 
     name: str
     """The server, as a definition calls it."""
@@ -364,28 +369,31 @@ class LogoutParams(msgspec.Struct, frozen=True):
 
 
 class LoginWaitParams(msgspec.Struct, frozen=True):
-    """Params of `login_wait`."""
+    """Params of `login_wait`: wait until a login has succeeded or failed."""
 
     ticket: Count
     """The ticket that `login` returned."""
 
 
 class ConfigParams(msgspec.Struct, frozen=True):
-    """Params of `config`."""
+    """Params of `config`: return the settings in force."""
 
     project: str = ""
     """The absolute path of a project whose `.capd.toml` counts; empty for none."""
 
 
 class TrustParams(msgspec.Struct, frozen=True):
-    """Params of `trust` and `trust_revoke`: a project by its absolute path."""
+    """Params of `trust` and `trust_revoke`: `trust` returns what a project's files would start.
+
+    `trust_revoke` withdraws all trust in the project.
+    """
 
     project: str
     """The project's absolute path; links are followed."""
 
 
 class GrantParams(msgspec.Struct, frozen=True):
-    """Params of `trust_grant`: the servers that a person has seen and agreed to."""
+    """Params of `trust_grant`: trust servers of a project that a person has seen and agreed to."""
 
     project: str
     """The project's absolute path; links are followed."""
@@ -394,7 +402,7 @@ class GrantParams(msgspec.Struct, frozen=True):
 
 
 class WhyParams(msgspec.Struct, frozen=True):
-    """Params of `why`: of which session to return the decisions, and how many."""
+    """Params of `why`: return the newest routing decisions, activations and scripts."""
 
     session: str = ""
     """The key of a session; empty for all."""
@@ -403,16 +411,16 @@ class WhyParams(msgspec.Struct, frozen=True):
 
 
 class RoutingParams(msgspec.Struct, frozen=True):
-    """Params of `routing`: whether a session's messages may switch capabilities on."""
+    """Params of `routing`: set whether a session's messages may switch capabilities on."""
 
     enabled: bool
-    """Whether they may; overrides the configuration."""
+    """Whether the session's messages may do so; overrides the configuration."""
     session: str = ""
     """The key of a session; may be empty if exactly one is open."""
 
 
 class DefinitionsParams(msgspec.Struct, frozen=True):
-    """Params of `definitions`: which changed tool definitions to return, and in what detail."""
+    """Params of `definitions`: return how tool definitions differ from the trusted ones."""
 
     server: str = ""
     """A server's name; empty for all."""
@@ -423,7 +431,7 @@ class DefinitionsParams(msgspec.Struct, frozen=True):
 
 
 class TrustDefinitionsParams(msgspec.Struct, frozen=True):
-    """Params of `trust_definitions`: a person's decision on definitions that they were shown."""
+    """Params of `trust_definitions`: record what a person decided on definitions that they saw."""
 
     identity: str
     """The server's identity, as `definitions` returned it."""
@@ -434,28 +442,31 @@ class TrustDefinitionsParams(msgspec.Struct, frozen=True):
 
 
 class StopParams(msgspec.Struct, frozen=True):
-    """Params of `stop`."""
+    """Params of `stop`: stop the daemon."""
 
     for_good: bool = False
     """Whether the daemon stays stopped: open clients are told not to start it again."""
 
 
 class MemoriesParams(msgspec.Struct, frozen=True):
-    """Params of `memories`; a project's own memories are included if they are trusted."""
+    """Params of `memories`: list the memories of capabilities and tools."""
 
     project: str = ""
-    """The absolute path of a folder whose own memories are included."""
+    """The absolute path of a project whose own memories are included if they are trusted."""
 
 
 class MemoryParams(msgspec.Struct, frozen=True):
-    """Params of `memory_read` and `memory_forget`: one of the user's own memories, by name."""
+    """Params of two methods: `memory_read` returns one of the user's own memories.
+
+    `memory_forget` removes it.
+    """
 
     name: str
     """The name of its file, without the ending."""
 
 
 class MemoryAddParams(msgspec.Struct, frozen=True):
-    """Params of `memory_add`: the keys of the new memory's file."""
+    """Params of `memory_add`: save a new memory of the user's own."""
 
     kind: str
     """`declarative`, `procedural`, `corrective` or `episodic`; any other kind is refused."""
@@ -470,7 +481,7 @@ class MemoryAddParams(msgspec.Struct, frozen=True):
     patterns: dict[str, str] = {}
     """Globs that match the mistaken arguments, by the arguments' names."""
     schema: Any = None
-    """A JSON Schema that the mistaken arguments match."""
+    """A JSON Schema that the mistaken arguments match; ignored if there are `patterns`."""
     refuses: bool = False
     """Whether to refuse a call that repeats the mistake, with the content as the reason."""
     confidence: float = 1.0
@@ -482,7 +493,7 @@ class MemoryAddParams(msgspec.Struct, frozen=True):
 
 
 class MemoryWriteParams(msgspec.Struct, frozen=True):
-    """Params of `memory_write`: the whole text of a memory's file, after a person edited it."""
+    """Params of `memory_write`: replace the text of a memory's file by an edited one."""
 
     name: str
     """The name of its file, without the ending."""
@@ -491,7 +502,7 @@ class MemoryWriteParams(msgspec.Struct, frozen=True):
 
 
 class MemoryAcceptParams(msgspec.Struct, frozen=True):
-    """Params of `memory_accept`: a suggestion that a person has seen."""
+    """Params of `memory_accept`: save a suggested memory that a person has seen."""
 
     content: str
     """The content of the suggestion, word for word."""
@@ -502,14 +513,17 @@ class MemoryAcceptParams(msgspec.Struct, frozen=True):
 
 
 class LearningParams(msgspec.Struct, frozen=True):
-    """Params of `learning`."""
+    """Params of `learning`: return what routing has learnt from use."""
 
     project: str = ""
-    """The folder of a project whose own part is included."""
+    """The folder of a project; what was learnt in this project alone is included."""
 
 
 class ForgetLearningParams(msgspec.Struct, frozen=True):
-    """Params of `learning_forget`; without `name` and `last`, everything is forgotten."""
+    """Params of `learning_forget`: forget what routing has learnt from use.
+
+    Without `name` and `last`, everything is forgotten.
+    """
 
     name: str = ""
     """Forget only what was learnt about this capability: `name` or `tap/name`."""
@@ -518,7 +532,7 @@ class ForgetLearningParams(msgspec.Struct, frozen=True):
 
 
 class ApproveParams(msgspec.Struct, frozen=True):
-    """Params of `approve`: a person's answer to a call that waits for it."""
+    """Params of `approve`: answer a call that waits for a person's approval."""
 
     number: Count
     """The number of the call, as `approvals` returned it."""
@@ -536,7 +550,7 @@ class UseProfileParams(msgspec.Struct, frozen=True):
 
 
 class ToolParams(msgspec.Struct, frozen=True):
-    """Params of `tool`: how a tool is shown, and how its server lists it."""
+    """Params of `tool`: return how a tool is shown, and how its server lists it."""
 
     name: str
     """The tool, as clients call it or as `server:tool`."""
@@ -550,7 +564,7 @@ class ForgetApprovalsParams(msgspec.Struct, frozen=True):
 
 
 class BridgeOpenParams(msgspec.Struct, frozen=True):
-    """Params of `bridge_open`: a bridge that lives as long as the connection that asks."""
+    """Params of `bridge_open`: open a bridge, which lasts as long as this connection."""
 
     name: str
     """The bridge's table in the configuration: `[bridges.NAME]`."""
@@ -561,10 +575,10 @@ class BridgeOpenParams(msgspec.Struct, frozen=True):
 
 
 class BridgeParams(msgspec.Struct, frozen=True):
-    """Params of `bridge_revoke`."""
+    """Params of `bridge_revoke`: end a bridge, and every session that came over it."""
 
     name: str
-    """The bridge."""
+    """The bridge's name."""
 
 
 class NoParams(msgspec.Struct, frozen=True):

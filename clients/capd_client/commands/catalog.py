@@ -64,11 +64,11 @@ def tap_add(*, where: str, name: str | None) -> None:
 @tap.command("build")
 @click.argument("path", type=click.Path(path_type=Path, file_okay=False, exists=True))
 def tap_build(*, path: Path) -> None:
-    """Record the tools and vectors of the tap at PATH in the tap, for those who install it.
+    """Write tools.json and vectors.bin into the tap at PATH, for those who install it.
 
-    With its tools.json, capd can find a server's tools before the server has ever run. With its
-    vectors.bin, its phrases need not be embedded again. Add the tap first (capd tap add PATH): its
-    servers are started once to list their tools.
+    With tools.json, capd can find a server's tools before the server has ever run. With
+    vectors.bin, the tap's phrases need not be embedded again. Add the tap first (capd tap add
+    PATH): its servers are started once to list their tools.
     """
     import subprocess  # noqa: PLC0415 - as in `tap add`
 

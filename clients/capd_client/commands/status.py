@@ -183,7 +183,7 @@ def _tokens(*, as_json: bool) -> None:
 )
 @click.option("--web", "in_browser", is_flag=True, help="Show it in a browser, on this machine.")
 def top(*, every: float, in_browser: bool) -> None:
-    """Watch sessions, servers, calls and decisions, until q.
+    """Watch sessions, servers, calls and decisions, until you press q.
 
     Enter shows the details of a row, w explains the selected decision, / searches, p pauses.
     """

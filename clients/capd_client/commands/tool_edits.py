@@ -85,8 +85,9 @@ def edit(
 ) -> None:
     """Change how clients see the tool NAME.
 
-    NAME is its name for clients, or server:tool. Options add to earlier edits; an empty text undoes
-    one. If its capability is on, switch it off and on again to see the change.
+    NAME is its name for clients, or server:tool. Options add to earlier edits; an option with an
+    empty text undoes its earlier edit. If the tool's capability is on, switch it off and on again
+    to see the change.
     """
     changes = Changes(
         new_name,
