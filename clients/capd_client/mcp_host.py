@@ -155,6 +155,6 @@ class McpHost:
 def without_capd(env: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return `env`, by default the process's environment, without capd's own variables.
 
-    With such an environment another home can be used.
+    A daemon can then be given another CAPD_HOME, and no other setting of the caller's.
     """
     return {k: v for k, v in (env or os.environ).items() if not k.startswith("CAPD_")}

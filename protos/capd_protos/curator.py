@@ -59,8 +59,8 @@ class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
     far_project: str = ""
     """The project's path on the far side of the bridge, to show to a person."""
     far_folder: str = ""
-    """The same path, for servers that run there; empty if it is no absolute path that they can use.
-    """
+    """The project's path on the far side, for servers that run there; empty if it is not an
+    absolute path that they can use."""
 
 
 class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):

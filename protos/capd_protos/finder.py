@@ -103,7 +103,7 @@ class ToolsFound(msgspec.Struct, frozen=True, tag="finder.found"):
     mode: SearchMode
     """`lexical` if the model is not ready."""
     skills: "list[SkillHit]" = []
-    """A few skills that fit as well."""
+    """A few skills that fit the query."""
 
 
 class SkillHit(msgspec.Struct, frozen=True):
@@ -200,7 +200,7 @@ class ToolLookedUp(msgspec.Struct, frozen=True, tag="finder.looked_up"):
     hit: ToolHit | None = None
     restriction: ToolRestriction | None = msgspec.field(default=None, name="bar")
     near: list[WireName] = []
-    """Similar names, if there is no such tool."""
+    """Similar names, if no tool has the requested name."""
     searched: int = 0
     """How many tools are known."""
     unlisted: int = 0
@@ -326,7 +326,7 @@ class RankTools(msgspec.Struct, frozen=True, tag="finder.rank"):
 
 
 class ToolsRanked(msgspec.Struct, frozen=True, tag="finder.ranked"):
-    """Reply to `RankTools`: the tools of these capabilities that fit the message, best first."""
+    """Reply to `RankTools`: the capabilities' tools that fit the message, best first."""
 
     hits: list[ToolHit]
     total: int = 0
@@ -363,7 +363,7 @@ class ToolsCounted(msgspec.Struct, frozen=True, tag="finder.counted"):
 
 
 class ListGranted(msgspec.Struct, frozen=True, tag="finder.list_granted"):
-    """List the tools that each of these capabilities would bring to a session."""
+    """List the tools that each of the requested capabilities would bring to a session."""
 
     capabilities: list[CapabilityId]
     rules: list[PolicyTable] = []
@@ -405,7 +405,7 @@ class CapabilityTools(msgspec.Struct, frozen=True):
     tools: list[WireName] | None = None
     """None if its servers have never been asked."""
     tokens: int | None = None
-    """The tokens of their definitions; None if they were not counted."""
+    """The tokens of the tools' definitions; None if they were not counted."""
 
 
 class CapabilitiesDescribed(msgspec.Struct, frozen=True, tag="finder.capabilities_described"):

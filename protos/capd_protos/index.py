@@ -21,7 +21,7 @@ class IndexEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: int | None = None
     """The number of its tools; None if its servers have never listed them."""
     tokens: int | None = None
-    """The tokens of their definitions; None if they were not counted."""
+    """The tokens of the tools' definitions; None if they were not counted."""
     uses: int = 0
     """The number of calls of its tools that the ledger has."""
     priority: int = 0
@@ -87,7 +87,7 @@ class CapabilityMetrics(msgspec.Struct, frozen=True):
     """The number of calls of its tools that the ledger has."""
     successes: int
     mean_ms: float
-    """The mean duration of these calls, in milliseconds."""
+    """The mean duration of the calls, in milliseconds."""
     tools: int | None
     """None if its servers have never listed their tools."""
     tokens: int | None

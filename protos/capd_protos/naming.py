@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 SHORTEST_BEGINNING = 2
-"""The fewest characters of a beginning that stands for a name: one letter may be a typing error."""
+"""The fewest characters that can stand for a name as its beginning. One may be a typing error."""
 OFFERED = 5
 """How many names are offered if several fit."""
 _GAP = re.compile(r"[\s_\-‐-―]+")

@@ -56,7 +56,7 @@ class ResolveCapability(msgspec.Struct, frozen=True, tag="registry.resolve"):
 
     name: str
     project: str = ""
-    """The session's project, whose own capabilities count as well; empty where it has none."""
+    """The session's project, whose own capabilities count as well; empty for none."""
 
 
 class CapabilityResolved(msgspec.Struct, frozen=True, tag="registry.resolved"):
@@ -87,7 +87,7 @@ class ListCapabilities(msgspec.Struct, frozen=True, tag="registry.list"):
     """List everything that the taps define, including what cannot be used."""
 
     project: str = ""
-    """The session's project, whose own capabilities count as well; empty where it has none."""
+    """The session's project, whose own capabilities count as well; empty for none."""
     all_projects: bool = False
     """Whether to include what other known projects define."""
 
@@ -128,7 +128,7 @@ class DiscoverCapabilities(msgspec.Struct, frozen=True, tag="registry.discover")
     domain: str = ""
     """Only capabilities of this domain; empty for all domains."""
     project: str = ""
-    """The session's project, whose own capabilities count as well; empty where it has none."""
+    """The session's project, whose own capabilities count as well; empty for none."""
     denied: list[CapabilityId] = []
     """Capabilities to leave out."""
 
@@ -163,7 +163,7 @@ class DescribeRegistry(msgspec.Struct, frozen=True, tag="registry.describe"):
     """Report which taps are loaded, what is wrong with them, and the newest decisions."""
 
     project: str = ""
-    """The session's project, whose own capabilities count as well; empty where it has none."""
+    """The session's project, whose own capabilities count as well; empty for none."""
     all_projects: bool = False
     """Whether to include the environment keys that any known project asks for."""
 

@@ -398,7 +398,7 @@ class GrantParams(msgspec.Struct, frozen=True):
     project: str
     """The project's absolute path; links are followed."""
     digests: list[str]
-    """The digests of these servers, as `trust` returned them."""
+    """The digests of the servers to trust, as `trust` returned them."""
 
 
 class WhyParams(msgspec.Struct, frozen=True):

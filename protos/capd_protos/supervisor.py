@@ -345,7 +345,7 @@ class TrustChanged(msgspec.Struct, frozen=True, tag="supervisor.trust_changed"):
 
 
 class ServersRestarted(msgspec.Struct, frozen=True, tag="supervisor.servers_restarted"):
-    """Reply to `TrustChanged`: these servers are being stopped.
+    """Reply to `TrustChanged`: the servers that are being stopped.
 
     They start again for the sessions that lease them.
     """
@@ -354,7 +354,7 @@ class ServersRestarted(msgspec.Struct, frozen=True, tag="supervisor.servers_rest
 
 
 class ProjectEnded(msgspec.Struct, frozen=True, tag="supervisor.project_ended"):
-    """Reply to `EndProject`: these servers of the project are being stopped."""
+    """Reply to `EndProject`: the project's servers, which are being stopped."""
 
     servers: list[ServerName]
 

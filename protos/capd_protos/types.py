@@ -389,7 +389,7 @@ class MemorySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A JSON Schema that the arguments of a mistaken call match; empty if the memory describes
     none."""
     refuses: bool = False
-    """Whether a call with such arguments is refused."""
+    """Whether a call whose arguments match `arguments` is refused."""
     learned_from: str = ""
     """Where the knowledge comes from, in words."""
     file: str = ""

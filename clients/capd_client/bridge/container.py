@@ -1,7 +1,7 @@
 """A bridge into a container: connections go over the input and output of one command in it.
 
-The engine (podman or Docker) runs that command with `exec`. Nothing is mounted, no port is opened,
-and the container needs no network. It needs Python 3.8 and a home that can be written to.
+The engine (podman or Docker) runs that command with `exec`. Nothing is mounted, and no port is
+opened. The container needs Python 3.8 and a home that can be written to; it needs no network.
 """
 
 import os

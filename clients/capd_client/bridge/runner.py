@@ -329,7 +329,7 @@ def _line(connection: socket.socket) -> bytes:
 def _guard(connection: socket.socket, life: int) -> None:
     """Start the server that the order on `connection` describes, and serve that connection.
 
-    This ends when the server, the connection or the runner has ended. `life` is a descriptor that
+    It returns when the server, the connection or the runner has ended. `life` is a descriptor that
     becomes readable when the runner has ended.
     """
     connection.settimeout(_HELLO_TIMEOUT)

@@ -149,7 +149,7 @@ def install(
 
 
 def _start_once(known: KnownClient) -> None:
-    """Have the client do its slow one-time work at once, and print whether that succeeded.
+    """Have the client do its slow one-time work now, and print whether that succeeded.
 
     `Client.first_start` says what the work is.
     """

@@ -97,7 +97,7 @@ def _connected(found: list[KnownClient], *, is_named: bool, yes: bool) -> list[K
 
 
 def _import(clients: list[KnownClient], *, yes: bool) -> None:
-    """Import the servers of these clients, except those that only this folder's files have.
+    """Import the servers of `clients`, except servers that only this folder's files have.
 
     With `yes`, no question is asked.
     """

@@ -1,4 +1,4 @@
-"""`capd status`, and `capd top`, which shows the same live."""
+"""`capd status` prints the daemon's state once; `capd top` shows it live."""
 
 import os
 import sys

@@ -90,7 +90,7 @@ def _remove_plugin(text: str, original: str | None) -> str:
 
 
 _OWN = {"claude": Claude, "opencode": Opencode}
-"""The clients that need code of their own, beside the table of clients."""
+"""The clients for which the table of clients is not enough, with their classes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """JSON with comments as a tree of spans: where in the text each value is.
 
-Comments, trailing commas and a byte order mark are allowed, as the clients that are
-configured with such files allow them. Of two members with the same name, the last counts.
+Comments, trailing commas and a byte order mark are allowed, because the clients that read
+these files allow them. Of two members with the same name, the last counts.
 """
 
 import json

@@ -113,7 +113,8 @@ def _span_to_cut(text: str, start: int, end: int, comma: int) -> tuple[int, int]
 def _insert(text: str, root: Node, container: Node, name: str | None, value: Any) -> str:
     """Return `text` with one more child at the end of `container`.
 
-    It is a member with this name in an object, or an item (`name` is None) in an array.
+    In an object, the child is a member with `name` and `value`; in an array, an item with `value`
+    (`name` is None). `root` is the whole document.
     """
     newline = _newline(text)
     close = container.end - 1

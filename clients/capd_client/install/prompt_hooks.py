@@ -65,7 +65,7 @@ def trust_edit(config: Path, hooks_file: Path, hooks: HookList) -> FileEdit:
 
 
 def untrusted(text: str, hooks_file: Path, hooks: HookList) -> str:
-    """Return Codex' configuration `text` without the trust in capd's hook; others stay trusted."""
+    """Return Codex' configuration `text` without trust in capd's hook; others stay trusted."""
     digest = trusted_hash(hooks.hook)
     for key, each in _states(text).items():
         is_ours = isinstance(each, dict) and each.get(_HASH) == digest

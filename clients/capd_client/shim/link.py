@@ -87,8 +87,8 @@ EXIT_FAILED = 1
 _READ_BYTES = 256 * 1024
 _FIRST_READ_BYTES = 64 * 1024
 """The most bytes of a read that may begin a line. For 128 KiB and more, the C library gets the
-buffer of each read from the system and returns it, which takes 12 us. Only reading on in a long
-line is worth that."""
+buffer of each read from the system and returns it, which takes 12 us. So larger reads are used only
+within a long line."""
 _QUEUE_BYTES = 1024 * 1024
 """While one side has this many bytes still to take, the other side is not read."""
 _RETAINED_BYTES = 32 * 1024 * 1024

@@ -119,7 +119,7 @@ def make_folders(path: str) -> None:
 
 
 class Starter:
-    """Starts the daemon. Of several shims that try, the one that gets a file lock does it."""
+    """Starts the daemon. If several shims try, only the one that gets a file lock starts it."""
 
     def __init__(self, socket: str, env: "Mapping[str, str]", *, is_named: bool) -> None:
         self._socket = socket
