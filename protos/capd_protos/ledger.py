@@ -72,8 +72,8 @@ class ActivationNote(msgspec.Struct, frozen=True, tag="ledger.activation"):
     """`on`, `off`, `evicted` or `failed`. No `Literal`: it is read back from a database that a
     later daemon may have written to."""
     why: str
-    """Who asked for it (`turn`, `model`, `person`, `search`, `start`), what evicted it, or why it
-    failed, in one line."""
+    """One line: who asked for it (`turn`, `model`, `search`, `skill`, `person`, `program` or
+    `profile`), what evicted it, or why it failed."""
 
 
 class SessionNote(msgspec.Struct, frozen=True, tag="ledger.session"):

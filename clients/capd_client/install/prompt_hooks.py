@@ -1,8 +1,7 @@
 """The prompt hooks that clients get, so that capd sees their users' messages.
 
-Claude Code (`claude.py`) needs several hooks, and opencode (`installed_clients.py`) has a plugin in
-their place. The command line of a hook never changes, because users of some clients trust it by its
-text.
+Claude Code (`claude.py`) needs several hooks; opencode (`installed_clients.py`) has a plugin and no
+hook. The command line of a hook never changes, because users of some clients trust it by its text.
 """
 
 import hashlib
