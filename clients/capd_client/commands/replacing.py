@@ -34,8 +34,9 @@ def replace(
     """Install capd in the clients of `plan`, and remove the imported servers from their files.
 
     `entries` are those that the plan was made from. The person is asked first, unless `yes`. With
-    `dry_run` nothing is changed, and with `is_quiet` nothing is printed. Return the paths of the
-    changed files. A client that fails does not stop the others; the command fails after the last.
+    `dry_run` nothing is changed, and with `is_quiet` only errors are printed. Return the paths of
+    the changed files. A client that fails does not stop the others; the command fails after the
+    last.
     """
     from capd_client.importing.definition import shown  # noqa: PLC0415
 
