@@ -335,9 +335,11 @@ async def test_who_asks_while_the_catalog_is_read_again_gets_what_was_read_befor
 ) -> None:
     async with running_world(tmp_path, counts=Real(), pieces=Real()) as world:
         await known(world, "alpha")
-        await indexed(world)
+        # The finder's last hint: after it, nothing has the catalog read again.
+        await indexed(world, lambda has: bool(has) and has["alpha"].tools is not None)
         control = await world.controller()
-        await control.result("index", asks_servers=False)
+        while not (await control.result("index", asks_servers=False))["index"]["unchanged"]:
+            await trio.sleep(0.02)
         asked, ask = trio.Event(), world.index._ask_finder
 
         async def never(*_: object, **__: object) -> None:

@@ -120,7 +120,8 @@ def test_a_prompt_of_a_megabyte_is_handed_over_whole(
     daemon = start_daemon(ANSWER)
     prompt = "what changed? " + "0 boats\n" * (1 << 17)
 
-    result = hook({"prompt": prompt}, base_env, client="codex")
+    # On a busy machine, a quarter of a second is not enough for a megabyte.
+    result = hook({"prompt": prompt}, {**base_env, "CAPD_HOOK_BUDGET": "4"}, client="codex")
 
     (request,) = daemon.requests()
     assert request["params"]["text"] == prompt
@@ -132,9 +133,13 @@ def test_a_client_that_tells_its_model_nothing_is_told_nothing(
     start_daemon: Any, base_env: dict[str, str], client: str
 ) -> None:
     daemon = start_daemon(ANSWER)
-    said = {"prompt": "what changed?", "message": "what changed?"}
+    said = {
+        "prompt": "what changed?",
+        "message": "what changed?",
+        "tool_info": {"user_prompt": "what changed?"},
+    }
 
-    result = hook({**said, "tool_info": {"user_prompt": "what changed?"}}, base_env, client=client)
+    result = hook(said, {**base_env, "CAPD_HOOK_BUDGET": "4"}, client=client)
 
     (request,) = daemon.requests()
     assert (request["params"]["text"], request["params"]["mute"]) == ("what changed?", True)
