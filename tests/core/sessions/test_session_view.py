@@ -9,7 +9,7 @@ from tokenizers import BertWordPieceTokenizer
 import capd.adapters.model
 from capd.adapters.client_table import client_table
 from capd.core.index.token_costs import TokenCosts
-from capd.core.sessions.client_traits import ClientTraits, RelistWatch, SurfacePlan, traits_of
+from capd.core.sessions.client_traits import ClientTraits, traits_of
 from capd.core.sessions.habits import Habits
 from capd.core.sessions.hook_context import TURN_TOKENS, context
 from capd.core.sessions.instructions import instructions
@@ -19,6 +19,7 @@ from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
+from capd.core.sessions.surface_mode import RelistWatch, SurfacePlan
 from capd.core.sessions.whole_list import ToolTotals
 from capd.core.tools.curation import CurationRules
 from capd_protos.types import CapabilityName, WireName

@@ -3,6 +3,9 @@
 The daemon's environment contains the variables of the user's session, including tokens and agent
 sockets, and the control variables of systemd and capd. If a family contains secrets as well, its
 harmless names are listed one by one: a pattern such as `UV_*` would let `UV_PUBLISH_TOKEN` through.
+
+The variables of a definition come with their secrets: `core.servers.placeholders.resolved` has put
+them in.
 """
 
 import importlib.util

@@ -1,4 +1,7 @@
-"""Requests that wait for a server's answer, and the clock that gives up late ones."""
+"""Requests that wait for a server's answer, and the clock that gives up late ones.
+
+If the server ends, `ServerConnection.close` fails all of its requests.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol

@@ -17,7 +17,7 @@ from capd.core.globs import matches
 from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.results.reading import RESULT_READ
 from capd.core.scripts.script_tool import SCRIPT_RUN
-from capd.core.sessions.client_traits import UNKNOWN, RelistWatch, SurfacePlan, plan, traits_of
+from capd.core.sessions.client_traits import UNKNOWN, traits_of
 from capd.core.sessions.habits import Habits
 from capd.core.sessions.own_tool_list import (
     OWN_TOOLS,
@@ -32,6 +32,7 @@ from capd.core.sessions.search_tools import TOOL_CALL, TOOL_CALL_READONLY, TOOL_
 from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.surface import Surface
+from capd.core.sessions.surface_mode import RelistWatch, SurfacePlan, surface_plan
 from capd.core.sessions.whole_list import WHOLE_BYTES, ToolTotals, is_listed_whole
 from capd.core.tools.tool_filter import is_named
 from capd_protos.types import WireName
@@ -160,7 +161,7 @@ class SessionView:
         self.plan = (
             self._shared_plan()
             or self._kept_plan()
-            or plan(
+            or surface_plan(
                 self.rules.mode,
                 self.traits,
                 is_stateless=is_stateless,

@@ -12,7 +12,7 @@ Not every granted tool is listed:
 
 - A client accepts a limited number of tools. Own tools have precedence, then pinned ones, then the
   others in order.
-- A fixed list has only own and pinned tools (`client_traits.plan` decides who gets one).
+- A fixed list has only own and pinned tools (`surface_mode` decides who gets one).
 - Some clients never remove an added tool from the prompt. For these, tools of one server that come
   together and are large are not listed (`most_at_once`).
 
