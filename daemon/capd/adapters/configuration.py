@@ -57,7 +57,7 @@ class ServersTable(msgspec.Struct, frozen=True):
     """The most processes of one server, child processes included; 0 for any number."""
     most_memory_mib: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """The most memory of one server in MiB, child processes included; 0 for no limit. Unset: half
-    of the machine's memory, at most 6 GiB, and half of that limit while the server grows by more
+    of the machine's memory, at most 6 GiB; this default is halved while the server grows by more
     than 64 MiB a second."""
     may_connect: tuple[str, ...] = ()
     """Globs of servers whose processes may connect to capd as clients."""
@@ -70,7 +70,7 @@ class LoginsTable(msgspec.Struct, frozen=True):
         str, msgspec.Meta(pattern=r"^(https://[^\s/?#@]+/[^\s?#]+)?$", max_length=2048)
     ] = ""
     """The URL at which you publish a client ID metadata document (OAuth) for capd. Authorization
-    servers that support such documents identify capd by this URL; with others, it registers
+    servers that support such documents identify capd by this URL; with others, capd registers
     itself."""
 
 
@@ -126,7 +126,8 @@ class SurfaceTable(msgspec.Struct, frozen=True):
     pins: tuple[str, ...] = ()
     """Tools that are always listed: `server:tool` or names as clients see them, with globs."""
     pass_through: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
-    """If `mode` is `pass-through`: the largest share of a client's context that tools may take."""
+    """If `mode` is `pass-through`: the largest share of a model's context window that tools may
+    take."""
     check_arguments: bool = True
     """Whether a call is refused at once if its arguments do not fit its tool's schema."""
     unchecked_servers: tuple[str, ...] = ()
@@ -259,7 +260,7 @@ class LedgerTable(msgspec.Struct, frozen=True):
     days: Annotated[float, msgspec.Meta(ge=0.01, le=3650)] = 90.0
     """Days after which an entry is removed."""
     size_mib: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 128
-    """The size of the file in MiB above which the oldest entries are removed."""
+    """The size of the ledger in MiB above which the oldest entries are removed."""
 
 
 Characters = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
@@ -315,7 +316,8 @@ class BootstrapTable(msgspec.Struct, frozen=True):
     most_characters: Annotated[int, msgspec.Meta(ge=0, le=100_000_000)] = MOST_CHARACTERS
     """If the files together have more characters, the log has a warning."""
     hook_characters: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = HOOK_CHARACTERS
-    """The most characters that a prompt hook delivers; the MCP prompt `bootstrap` has the rest."""
+    """The most characters of these files that a prompt hook delivers; the MCP prompt `bootstrap`
+    has all."""
 
     def rules(self) -> BootstrapRules:
         """Return these settings in the form by which bootstrap files are chosen and shortened."""
@@ -346,14 +348,14 @@ class ProfileTable(msgspec.Struct, frozen=True):
     """`[profiles.NAME]`: rules and accounts for one kind of work (docs/profiles.md)."""
 
     folders: tuple[str, ...] = ()
-    """The profile is chosen in these folders and their subfolders. If it has several kinds of
-    conditions (folders, remotes, branches, clients), each has to fit."""
+    """The profile is chosen in these folders and their subfolders. If a profile has several kinds
+    of conditions (folders, remotes, branches, clients), each kind has to fit."""
     remotes: tuple[str, ...] = ()
-    """The profile is chosen in git checkouts with such a remote, as globs of `host/path`."""
+    """The profile is chosen in git checkouts with one of these remotes (globs of `host/path`)."""
     branches: tuple[str, ...] = ()
-    """The profile is chosen on such git branches, as globs."""
+    """The profile is chosen on these git branches (globs)."""
     clients: tuple[str, ...] = ()
-    """The profile is chosen for such clients, as globs of their names."""
+    """The profile is chosen for these clients (globs of their names)."""
     on: tuple[str, ...] = ()
     """Capabilities that are switched on in sessions that get the profile."""
     off: tuple[str, ...] = ()
