@@ -81,8 +81,8 @@ class SandboxServerTable(msgspec.Struct, frozen=True):
     """The level of these servers, whatever their definitions ask for: `off`, `guard` or `strict`.
     """
     masks: tuple[MaskName, ...] | None = None
-    """What else is hidden from these servers: replaces `sandbox.masks`. With `[]`, they see capd's
-    folders, too."""
+    """Which places are hidden from these servers, instead of those in `sandbox.masks`. With `[]`,
+    they see capd's folders, too."""
     network: bool | None = None
     """Whether these servers may use the network at `strict`. Unset: as their definitions ask."""
 
@@ -94,9 +94,9 @@ class SandboxTable(msgspec.Struct, frozen=True):
     """The weakest confinement of servers. `off`: none. `guard`: capd's folders are hidden, and
     servers are kept apart, if the machine can do that. `strict`: no home and no network."""
     masks: tuple[MaskName, ...] = ()
-    """What else is hidden from servers at `guard`, by name; needs bubblewrap."""
+    """Which places are hidden from servers at `guard`, besides capd's folders; needs bubblewrap."""
     project: Level = "strict"
-    """The same as `level`, for servers that a project's files define."""
+    """The weakest confinement of servers that a project's files define, as in `sandbox.level`."""
     servers: dict[str, SandboxServerTable] = {}
     """The settings of single servers, by globs of their names; the first that matches counts."""
 
@@ -241,8 +241,8 @@ class HttpTable(msgspec.Struct, frozen=True):
     project: str = ""
     """The project folder of sessions over HTTP, because HTTP requests name none."""
     poll_after: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    """Seconds after which capd closes an unfinished answer once, so that the client requests the
-    rest; 0 for never."""
+    """Seconds after which capd closes the stream of an unfinished answer once, so that the client
+    requests the rest; 0 for never."""
 
 
 class DaemonTable(msgspec.Struct, frozen=True):
@@ -309,15 +309,15 @@ class BootstrapTable(msgspec.Struct, frozen=True):
     """Whether models get the project's files that `files` lists at the start of a conversation, in
     every project. `[projects."/FOLDER"] bootstrap` sets it for one project."""
     files: tuple[str, ...] = FILES
-    """The files, by their paths in the project, in the order of delivery."""
+    """The bootstrap files, by their paths in the project, in the order of delivery."""
     notes: str = NOTES
-    """The path of daily notes; those of today and yesterday are delivered. `{date}` becomes the
-    day. Empty for none."""
+    """The path of daily notes; those of today and yesterday are delivered as well. `{date}` stands
+    for the day. Empty for none."""
     most_characters: Annotated[int, msgspec.Meta(ge=0, le=100_000_000)] = MOST_CHARACTERS
-    """If the files together have more characters, the log has a warning."""
+    """If the bootstrap files together have more characters, the log has a warning."""
     hook_characters: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = HOOK_CHARACTERS
-    """The most characters of these files that a prompt hook delivers; the MCP prompt `bootstrap`
-    has all."""
+    """The most characters of bootstrap files that a prompt hook delivers; the MCP prompt
+    `bootstrap` has all."""
 
     def rules(self) -> BootstrapRules:
         """Return these settings in the form by which bootstrap files are chosen and shortened."""
