@@ -193,7 +193,7 @@ class RpcResponse(msgspec.Struct, frozen=True, omit_defaults=False):
 class TurnParams(msgspec.Struct, frozen=True):
     """Params of `turn`: give a user's message to a session, and return what capd did with it.
 
-    The method `capd/turn` of an `mcp` connection has the same params without `session`.
+    The method `capd/turn` of an `mcp` connection has `text` alone.
     """
 
     text: str

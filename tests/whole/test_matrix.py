@@ -1,6 +1,6 @@
 """Every feature, for clients and servers of both generations, with SDK peers at both ends.
 
-What is translated how is the table "Both eras" in docs/protocol.md.
+What is translated how is the table "Both generations" in docs/protocol.md.
 """
 
 import json

@@ -22,6 +22,20 @@ def test_the_wait_grows_and_the_fifth_failure_in_a_minute_makes_it_one_minute() 
     assert attempts.is_failed
 
 
+def test_a_failed_server_is_tried_once_a_minute_until_it_serves_that_long() -> None:
+    attempts, waits = Attempts(), []
+    now = 0.0
+    for _ in range(9):
+        wait = failed(attempts, now)
+        waits.append(wait)
+        now += wait
+
+    served = failed(attempts, now, served=STEADY)
+
+    assert waits == [0.5, 1.0, 2.0, 4.0, *[PROBE_AFTER] * 5]
+    assert (served, attempts.is_failed) == (0.5, False)
+
+
 def test_a_minute_of_service_forgets_the_failures_before_it() -> None:
     attempts = Attempts()
     for now in range(3):

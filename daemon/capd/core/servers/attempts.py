@@ -50,10 +50,12 @@ class Attempts:
         """
         if served is not None and served >= STEADY:
             self.failures = 0
+            self.is_failed = False
         self.failures += 1
         self.last_error = reason
         self.is_parked = parks
-        self.is_failed = not self._window.record(now)
+        # Later attempts are so far apart that the window alone would let them come sooner again.
+        self.is_failed = not self._window.record(now) or self.is_failed
         delay = PROBE_AFTER if self.is_failed else _BACKOFF.delay(self.failures, jitter)
         self.not_before = now + delay
 

@@ -3,9 +3,10 @@
 A trigger is a phrase. A message that resembles one may switch the capability on.
 
 A capability with `triggers_from_tools = true` in its `config.toml` has few words of its own: `capd
-add` without `--trigger` and `capd import` write this key. The first tool list of each of
-its servers becomes further triggers. Later lists change nothing: otherwise a server could choose
-new words for itself whenever it starts, and be switched on by messages that are not for it.
+add` without `--trigger` writes this key, and so does `capd import` for a server whose tools are not
+known yet. The first tool list of each of its servers becomes further triggers. Later lists change
+nothing: otherwise a server could choose new words for itself whenever it starts, and be switched on
+by messages that are not for it.
 
 A server chooses its first words as well, so they count for less than words that a person wrote:
 
