@@ -28,6 +28,13 @@ def test_every_key_says_what_it_means() -> None:
     assert [each.name for each in key_documents() if not each.meaning] == []
 
 
+def test_every_key_says_what_values_it_takes() -> None:
+    types = {each.name: each.type for each in key_documents()}
+
+    assert [name for name, type_ in types.items() if not type_ or "null" in type_] == []
+    assert types["servers.most_memory_mib"] == "whole number"
+
+
 def test_every_variable_sets_a_key_that_there_is() -> None:
     known = {key.path for key in known_keys(Configuration)}
 
