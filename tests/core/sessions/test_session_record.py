@@ -98,6 +98,43 @@ def test_a_session_found_again_lists_the_same_bytes_and_has_the_same_set(
     assert {each.instance for each in after.servers} <= {NO_INSTANCE}
 
 
+@pytest.mark.parametrize("order", [[0, 3], [3, 0]])
+def test_a_capability_that_is_asked_for_again_is_not_what_its_server_evicts(
+    order: list[int],
+) -> None:
+    now = state()
+    now.activate(capability("c0", SERVERS[0], SERVERS[3]), both(["log"], [0, 3]), 0.0)
+    for number in range(1, 5):
+        now.activate(capability(f"c{number}", SERVERS[0]), both([], [0]), float(number))
+
+    # The server lists its tool again, so that the four others show one too: one of them is evicted.
+    step = now.activate(capability("c0", *(SERVERS[at] for at in order)), both(["log"], order), 5.0)
+
+    assert [str(each.name) for each in step.evicted] == ["c1"]
+    assert step.unheld == ()
+    assert [str(each.id.name) for each in now.active.activations] == ["c0", "c2", "c3", "c4"]
+    assert {each.spec.name for each in now.servers} == {"git", "a.b"}
+
+
+def test_a_server_that_evicts_what_uses_another_server_of_the_same_capability_loses_no_lease() -> (
+    None
+):
+    now = state(cap=1)
+    now.activate(capability("old", SERVERS[3]), both(["log"], [3]), 0.0)
+    now.activate(capability("silent", SERVERS[0]), both([], [0]), 1.0)
+
+    step = now.activate(capability("new", SERVERS[3], SERVERS[0]), both(["log"], [3, 0]), 2.0)
+
+    assert {str(each.name) for each in step.evicted} == {"old", "silent"}
+    assert step.unheld == ()
+    assert {each.spec.name for each in now.servers} == {"git", "a.b"}
+    assert len(now.tools_of(CapabilityId(TAP, CapabilityName("new")))) == 2
+
+
+def both(names: list[str], servers: list[int]) -> list[ServerLease]:
+    return [held(SERVERS[at], names) for at in servers]
+
+
 def test_a_smaller_cap_keeps_what_was_used_last() -> None:
     before = state()
     for now, name in enumerate(["one", "two", "three"]):

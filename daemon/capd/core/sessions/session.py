@@ -137,6 +137,8 @@ class SessionState:
         before = self.surface.listed
         replaced: list[ServerLease] = []
         relisted = Step()
+        # A server that lists tools again may have capabilities evicted: this one is not the oldest.
+        self.active.touch(capability.id, now)
         for server in servers:
             old = self._leases.get(server.identity)
             if old is not None and old.instance != server.instance:
@@ -146,6 +148,8 @@ class SessionState:
                 step = self.update_server(server.identity, server.instance, server.tools)
                 relisted = relisted.then(step)
             self._leases[server.identity] = server
+        # An evicted capability may have been the last that needed one of these servers.
+        self._leases.update((server.identity, server) for server in servers)
         self._specs[capability.id] = capability
         for server in servers:
             origin = (capability.id, server.spec.name)
