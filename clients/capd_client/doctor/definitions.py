@@ -67,8 +67,8 @@ def _bottom(match: re.Match[str]) -> Version:
 def _top(match: re.Match[str], sign: str) -> Version:
     """Return the lowest version above the range that `match` and `sign` stand for.
 
-    `match` is a version, and `sign` the sign before it. `^1.2` ends at 2.0.0, `~1.2.3` at 1.3.0,
-    and `1.2` without a sign at 1.3.0.
+    `match` is a version, and `sign` the sign before it. `^1.2` ends at 2.0.0, `^0.2.3` at 0.3.0,
+    `^0.0.3` at 0.0.4, `~1.2.3` at 1.3.0, and `1.2` without a sign at 1.3.0.
     """
     major, minor, patch = _bottom(match)
     is_minor, is_patch = (bool(part) and part.isdigit() for part in match.groups("")[1:])
@@ -76,7 +76,7 @@ def _top(match: re.Match[str], sign: str) -> Version:
         return major + 1, 0, 0
     if not is_minor:
         return major + 1, 0, 0
-    if not is_patch or sign in {"~", "^"}:
+    if not is_patch or sign == "~" or (sign == "^" and minor):
         return major, minor + 1, 0
     return major, minor, patch + 1
 
