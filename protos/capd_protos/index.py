@@ -107,7 +107,7 @@ class IndexDescribed(msgspec.Struct, frozen=True, tag="index.described"):
 
 
 class ReviseIndex(msgspec.Struct, frozen=True, tag="index.revise"):
-    """Write new wordings of capabilities, which a person has accepted, to the index file."""
+    """Write new wordings of capabilities into capability-index.yaml; a person has accepted them."""
 
     revisions: "list[Revision]"
 

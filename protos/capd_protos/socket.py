@@ -309,7 +309,7 @@ class NewWords(msgspec.Struct, frozen=True):
 
 
 class AcceptParams(msgspec.Struct, frozen=True):
-    """Params of `index_accept`: write the wordings that a person has accepted to the index file."""
+    """Params of `index_accept`: write the accepted wordings into capability-index.yaml."""
 
     words: list[NewWords]
     """Those entries of the answer to `index_propose` that the person accepted."""

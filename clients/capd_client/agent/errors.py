@@ -4,7 +4,7 @@
 class CapdError(Exception):
     """The base class of the library's errors.
 
-    `code` is a JSON-RPC error code: one of docs/protocol.md, or a server's.
+    `code` is a JSON-RPC error code, one of docs/protocol.md or a server's; 0 if there is none.
     """
 
     def __init__(self, message: str, code: int = 0) -> None:

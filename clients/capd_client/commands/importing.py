@@ -107,7 +107,7 @@ def planned(
     """Return the plan for importing the servers of `clients`, and the data that it was made from.
 
     Nothing is written. The data are every entry that was found, the user's own tap below the folder
-    `config`, and the known values of keys.
+    `config`, and the values of keys (variables and secrets, by name) that capd can look up.
 
     Raises:
         SecretError: others can read `secrets.env`.

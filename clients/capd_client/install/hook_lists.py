@@ -40,7 +40,11 @@ class HookList:
         return ("hooks", self.event)
 
     def add(self, text: str) -> str:
-        """Return `text` with capd's hook in it once; members that the user added to it stay."""
+        """Return `text` with capd's hook in its list; add the member `version` if it is required.
+
+        If the hook is there already, only its command line is replaced, so that other members of
+        the hook, which the user may have added, stay. Of several copies, the first is changed.
+        """
         if self.version is not None and _value(text, ("version",)) is None:
             text = put(text, ("version",), self.version)
         places = self.places(text)

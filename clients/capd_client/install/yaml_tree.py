@@ -43,7 +43,7 @@ def compose(text: str) -> yaml.Node | None:
 
 
 def value_of(node: yaml.Node | None) -> Any:
-    """Return the data of a node as maps, lists, texts, numbers, booleans and None.
+    """Return the data of a node as maps, lists, texts, decimal integers, booleans and None.
 
     Raises:
         YamlError: it is too large or nested too deeply, as an alias of itself is.
@@ -72,7 +72,10 @@ def _value(node: yaml.Node | None, depth: int, count: Iterator[int]) -> Any:
 
 
 def _scalar(node: yaml.Node) -> Any:
-    """Return a scalar as text, number, bool or None; a value of any other type as its text."""
+    """Return a scalar as text, decimal integer, bool or None.
+
+    A value of any other type, such as `1.5` or `0x1F`, is returned as its text.
+    """
     text = str(node.value)
     if node.tag == "tag:yaml.org,2002:null":
         return None

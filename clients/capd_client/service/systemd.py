@@ -102,7 +102,7 @@ class Systemd:
         self._ctl("start", SOCKET, SERVICE)
 
     def serves(self) -> bool:
-        """Whether the installed unit names the same CAPD_HOME and CAPD_SOCKET as this command."""
+        """Whether the installed `capd.service` has this command's CAPD_HOME and CAPD_SOCKET."""
         unit = (self.folder / SERVICE).read_text(encoding="utf-8", errors="replace")
         own = unit.splitlines()
         return [each for each in own if each.startswith("Environment=")] == self._variables()

@@ -63,5 +63,8 @@ class Arrivals(Protocol):
         ...
 
     def count(self, event: str, envelope: Envelope) -> None:
-        """Count a request that got no reply from its actor, by the log event `event`."""
+        """Log, under the name `event`, a request that got no reply from its actor.
+
+        It may be counted as well.
+        """
         ...

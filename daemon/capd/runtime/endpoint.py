@@ -103,7 +103,7 @@ class ActorEndpoint:
         self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
 
     def count(self, event: str, envelope: Envelope) -> None:
-        """Count and log a request that got no reply from its actor."""
+        """Count and log, under the name `event`, a request that got no reply from its actor."""
         self.counts[event] += 1
         self._log.info(event, sender=envelope.sender, id=envelope.id)
 

@@ -282,5 +282,5 @@ class FrameEndpoint:
         self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
 
     def count(self, event: str, envelope: Envelope) -> None:
-        """Log a request that got no reply from its actor."""
+        """Log, under the name `event`, a request that got no reply; it is not counted."""
         log.info(event, actor=self.actor, id=envelope.id)

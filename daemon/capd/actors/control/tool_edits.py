@@ -56,9 +56,13 @@ class ToolEditMethods:
             await trio.sleep(LOOK_AGAIN)
 
     async def _described(self, name: str) -> tuple[dict[str, Any], bool]:
-        """Return the document about a tool.
+        """Return the answer to the method `tool`, and whether the finder is up to date.
 
-        The second value says whether finder and registry have the same edit of the tool.
+        The finder, the actor that searches tools, follows a changed catalog a moment later than the
+        registry. Until then it may have the tool without the catalog's edit, or with an older one.
+
+        Raises:
+            MethodError: no known tool has this name.
         """
         looked_up = await self._actors.finder.look_up(finder.LookUpTool(name))
         hit = looked_up.hit

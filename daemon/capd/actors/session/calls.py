@@ -290,7 +290,7 @@ class SessionCalls:
         self._parts.requests.unwatch_task(task)
 
     async def renew_subscriptions(self) -> None:
-        """Subscribe again at servers that were restarted, so that they go on sending updates."""
+        """Start the stopped servers that have the client's subscriptions; subscribe there again."""
         if self._parts.is_made("activation"):
             await self._parts.requests.renew()
 

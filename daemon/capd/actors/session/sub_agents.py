@@ -76,7 +76,7 @@ class SessionAgents:
         return [each.session for each in self._agents.values() if each.session is not None]
 
     def begin(self, agent_id: str) -> None:
-        """Note that a sub-agent starts, and what is on in its conversation."""
+        """Note that a sub-agent starts, and what is on in the conversation at this moment."""
         if agent := agent_of(agent_id):
             self._over(self._known_agents().start(agent))
             # A resumed sub-agent keeps the session that it has.

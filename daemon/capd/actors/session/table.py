@@ -184,7 +184,10 @@ def _hook_of(request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]) 
 
 
 def _candidate_of(session: Session, parent_pid: int) -> SessionCandidate:
-    """Return the facts about a session that are compared with those about a hook."""
+    """Return the facts about a session that are compared with those about a hook.
+
+    `parent_pid` is the parent of the process at the other end of the session's socket.
+    """
     place = session.place
     return SessionCandidate(
         place.key,

@@ -238,8 +238,9 @@ class SessionTurns:
         return text_result(hook_context.hook_output(text, taken.notice))
 
     def notice(self, decision: Decision, problem: str = "") -> str:
-        """Return the line that the user sees of a turn; empty with `surface.notices = false`.
+        """Return the line that the user sees of a turn.
 
+        The line is empty if `decision` activates nothing, or with `surface.notices = false`.
         `problem` is why the capability could not be switched on; empty if it could.
         """
         return hook_context.notice(decision, problem) if self._view.rules.shows_notices else ""

@@ -99,7 +99,10 @@ class Conversation(Protocol):
         ...
 
     async def renew_subscriptions(self) -> None:
-        """Subscribe at servers to what the client subscribed to on its earlier connection."""
+        """Start the stopped servers that have the client's subscriptions; subscribe there again.
+
+        The client may have subscribed on an earlier connection.
+        """
         ...
 
     async def start(self) -> None:

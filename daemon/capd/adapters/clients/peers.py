@@ -75,7 +75,8 @@ class Peers:
     async def look(self, peer: "Peer") -> PeerFacts:
         """Return the facts about a connected process, which are read in a thread.
 
-        The thread is needed because a server can make its chain of parents long.
+        The process may be a server's. A server can make its chain of parents so long that reading
+        it takes long, so this must not block the event loop.
         """
         return await trio.to_thread.run_sync(
             self.facts, peer.pid, peer.has_ended, limiter=self._limiter

@@ -357,7 +357,14 @@ def _npm_program(name: str, manifest: Mapping[str, Any]) -> str:
 
 
 def _own_host(url: str, base: str) -> str:
-    """Return `url` with npm's own host replaced by `base`, the registry that was asked."""
+    """Return the address of a tarball in the registry that was asked, whose address is `base`.
+
+    If `url` is at npm's own host and `base` is not, the result is the path of `url` below `base`.
+    Otherwise it is `url` unchanged.
+
+    Raises:
+        PackageError: the result would be `url`, and its scheme is neither https nor that of `base`.
+    """
     if _host(url) == _host(NPM) and _host(base) != _host(NPM):
         return base + urlsplit(url).path
     if urlsplit(url).scheme not in {"https", urlsplit(base).scheme}:

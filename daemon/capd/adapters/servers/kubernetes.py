@@ -36,7 +36,7 @@ Connect = Callable[[str], AbstractAsyncContextManager[ServerEnd]]
 
 
 class ForwardedServer:
-    """A server by URL through a forwarded port: kubectl, and the connection over it."""
+    """A server that is reached by URL through a forwarded port: kubectl, and the connection."""
 
     cwd = ""
     cwd_reason = ""

@@ -110,7 +110,10 @@ def foreign() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ResultPage:
-    """The part of a stored result from `start` to `end`, of `whole` characters or bytes."""
+    """A range of a stored result's part, from `start` to `end`.
+
+    The part has `whole` characters or bytes.
+    """
 
     start: int
     end: int

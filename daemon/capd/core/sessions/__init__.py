@@ -1,1 +1,4 @@
-"""Sessions: what is on in a conversation, and what its client sees (docs/design/surface.md)."""
+"""Sessions: what is switched on in a conversation, and what its client sees.
+
+The rules are described in docs/design/surface.md.
+"""

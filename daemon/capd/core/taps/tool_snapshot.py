@@ -51,7 +51,11 @@ class SnapshotRead(msgspec.Struct, frozen=True):
 
 
 def read_snapshot(data: bytes) -> SnapshotRead:
-    """Return the tools in the content of `tools.json`; tools that are left out give findings."""
+    """Return the tools in the content of `tools.json`.
+
+    There is a finding if the content cannot be used, and one for each server whose tools are not
+    all accepted. Servers after the first `MOST_SERVERS` are left out without a finding.
+    """
     if len(data) > MOST_BYTES:
         return _unusable(f"it has more than {MOST_BYTES >> 20} MiB")
     try:

@@ -124,9 +124,10 @@ class Evidence:
 
 
 class ToolIndex:
-    """All known tools, and their words to search in; vectors may come later.
+    """The known tools, up to a limit, and their words to search in.
 
-    The words are indexed with the first search, or by `prepare`.
+    The words are indexed with the first search, or by `prepare`. Vectors, for the search by
+    meaning, may be added later.
     """
 
     def __init__(self, tools: Iterable[Tool] = (), most: int = MOST_TOOLS) -> None:
