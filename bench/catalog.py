@@ -227,6 +227,9 @@ class Bench:
                 row.first_routed_s = time.monotonic() - served_at
                 self._wait_for("routing_ready")
                 row.embedded_s = time.monotonic() - served_at
+            if self._count:
+                with pinger.phase("first list of the server"):
+                    self._list_server(control)
             with pinger.phase("turns"):
                 times = [self._turn(control, at) for at in range(TURNS)]
             row.turn_p50_ms, row.turn_p99_ms = quantile(times, 0.5), quantile(times, 0.99)
@@ -247,6 +250,17 @@ class Bench:
             models = [pid for pid in process_trees.tree([daemon.pid]) if is_model(pid)]
             row.model_mb = process_trees.memory(models).pss_mb
         return row
+
+    def _list_server(self, control: Control) -> None:
+        """Have the server list its tools, and wait until the index has them.
+
+        All capabilities share it, so that its first list changes the index of every one. With
+        servers of their own, each list would change one capability.
+        """
+        made = self._count_of("index_made")
+        name = min(each.name for each in (self._home / "tap/capabilities").iterdir())
+        control.call("enable", {"session": "bench", "name": name})
+        self._wait_for("index_made", made + 1)
 
     def _turn(self, control: Control, at: int) -> float:
         began_at = time.perf_counter()

@@ -9,10 +9,6 @@ removed.
 import sys
 from collections.abc import Mapping, Sequence
 
-ALLOCATOR = ("PYTHONMALLOC", "malloc")
-"""The C library's allocator. Python's own allocator returns memory in whole megabytes only: after
-1,500 sessions had ended, Python's kept 54 MB, and the C library's kept 24 MB. Both take the same
-time."""
 KEPT = "PYTHON_KEYRING_BACKEND"
 """The one `PYTHON*` variable that is kept: the keyring library reads it, not the interpreter."""
 
@@ -25,5 +21,4 @@ def daemon_arguments(arguments: Sequence[str] = ()) -> list[str]:
 
 def daemon_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return `env` as changed for one of capd's own Python programs, such as the daemon."""
-    kept = {key: value for key, value in env.items() if not key.startswith("PYTHON") or key == KEPT}
-    return {**kept, ALLOCATOR[0]: ALLOCATOR[1]}
+    return {key: value for key, value in env.items() if not key.startswith("PYTHON") or key == KEPT}

@@ -132,16 +132,13 @@ def _leave_foreign_python() -> None:
     """Execute this program again without the `PYTHON*` variables of the caller's environment.
 
     A module on a project's PYTHONPATH would be imported in place of one of Python's own. The shim
-    leaves these variables out already; this is for people who type `python -m capd daemon run`. The
-    new process gets PYTHONMALLOC, so that Python uses the C library's allocator, which returns more
-    memory to the system.
+    leaves these variables out already; this is for people who type `python -m capd daemon run`.
     """
     kept = {
         key: value
         for key, value in os.environ.items()
         if not key.startswith("PYTHON") or key == "PYTHON_KEYRING_BACKEND"
     }
-    kept["PYTHONMALLOC"] = "malloc"
     if kept != dict(os.environ):
         command = [sys.executable, "-P", "-m", "capd", *sys.argv[1:]]
         os.execve(sys.executable, command, kept)  # noqa: S606 - ourselves, no shell

@@ -68,13 +68,10 @@ EVENTS = Address("inproc://events")
 _WATCHED = (names.REGISTRY, names.SUPERVISOR, names.FINDER, names.CURATOR)
 """The actors that the daemon cannot work without. The embedder's process is watched separately."""
 FAILED = 1
-_LARGE_BLOCK_BYTES = 32 << 10
-"""Memory blocks from this size on, such as results and their lines, are returned to the system when
-they are freed. In the heap, small objects that stay would be put into the gaps that they leave, so
-that these would be too small for the next ones: after eight minutes of sessions with results of 50
-KB, 13.6 MB of the heap were free and in use by nobody, and 5.3 MB with this (`bench/soak.py`)."""
-_SPARE_BYTES = 4 << 20
-"""Free memory that stays at the end of the heap, because it is needed again soon."""
+_LARGE_BLOCK_BYTES = 2 << 20
+"""Memory blocks from this size on are returned to the system when they are freed. A smaller one is
+often needed again soon, and new pages take time: with 32 KiB, results of 1 MB took a tenth longer.
+"""
 
 log = structlog.get_logger()
 
@@ -85,12 +82,10 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     `environment` is the environment of this process. `problems` are shown in the status.
     """
     platform.share_one_heap()
-    platform.keep_large_blocks_apart(_LARGE_BLOCK_BYTES, spare_bytes=_SPARE_BYTES)
+    platform.keep_large_blocks_apart(_LARGE_BLOCK_BYTES)
     # numpy reads this when it is loaded, which is with the first message. A second thread of numpy
     # spins for a while after each product, which doubled the processor time of a turn.
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # The variable is for this process, not for processes that it starts.
-    environment.pop("PYTHONMALLOC", None)
     where = places(environment, os.getuid())
     # Called before the first secret is read: it keeps other processes of this user from reading
     # the memory of this one.

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def load_model() -> MiniLM:
     """Load the pinned model, and give the memory that loading needed back to the system."""
-    platform.keep_large_blocks_apart(_LARGE_BLOCK_BYTES, spare_bytes=2 * _LARGE_BLOCK_BYTES)
+    platform.keep_large_blocks_apart(_LARGE_BLOCK_BYTES)
     return MiniLM(after_load=platform.trim_memory)
 
 

@@ -18,7 +18,6 @@ CLIENTS = {
     b"SHLVL": b"2",
 }
 NETWORK = {b"SSL_CERT_FILE": b"/theirs", b"UV_INDEX_URL": b"https://theirs", b"http_proxy": b"p"}
-MALLOC = {b"PYTHONMALLOC": b"malloc"}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +81,7 @@ def test_no_client_decides_for_the_others_what_the_daemon_starts_with(
     is_whole: bool,
     expected: dict[bytes, bytes],
 ) -> None:
-    assert daemon_environment(own, login, is_whole=is_whole) == expected | MALLOC
+    assert daemon_environment(own, login, is_whole=is_whole) == expected
 
 
 def test_lines_of_systemd_and_of_pam_are_read() -> None:

@@ -47,8 +47,7 @@ def _for_starts(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _of_daemon(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what is left of an environment by `python -m capd daemon run`."""
-    ours = {k: v for k, v in environment.items() if not k.startswith("PYTHON")}
-    return {**ours, "PYTHONMALLOC": "malloc"}
+    return {k: v for k, v in environment.items() if not k.startswith("PYTHON")}
 
 
 class ForkedDaemon(subprocess.Popen[bytes]):

@@ -116,7 +116,6 @@ def daemon_environment(
             found[name] = value
         elif _is_of_user(name):
             found.setdefault(name, value)
-    found[b"PYTHONMALLOC"] = b"malloc"
     return found
 
 

@@ -79,9 +79,9 @@ def trim_memory() -> None:
     """Do nothing: returning freed memory is only worthwhile with glibc."""
 
 
-def keep_large_blocks_apart(size_bytes: int, *, spare_bytes: int) -> None:
+def keep_large_blocks_apart(size_bytes: int) -> None:
     """Do nothing: only glibc needs this."""
-    del size_bytes, spare_bytes
+    del size_bytes
 
 
 def share_one_heap() -> None:
