@@ -86,7 +86,7 @@ class _Systems(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ServersFile:
-    """A file that lists servers; the keys `servers` lead to the list."""
+    """A client's file of MCP servers; the nested keys in `servers` lead to its servers."""
 
     path: Path
     format: Format

@@ -198,7 +198,11 @@ class Activation:
             return Outcome(text, step.added, step.removed)
 
     async def _answer_not_active(self, name: str) -> Outcome:
-        """Return the answer for a name with which nothing is active; an unknown one is an error."""
+        """Return the answer to switching off `name`, when nothing of that name is on.
+
+        It is an error if the catalog has no such capability. A tool's name (with `__`) is not
+        looked up.
+        """
         # `SERVER__TOOL` names a tool, which the catalog of capabilities does not contain.
         if "__" not in name:
             try:

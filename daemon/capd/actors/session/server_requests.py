@@ -337,7 +337,9 @@ class ServerRequests:
                 instance.server_connection.tell(method)
 
     async def send(self, identity: ServerIdentity, request: Request, members: Members) -> Result:
-        """Send a request to a server, starting it if needed, and return the result.
+        """Send `request` to a server, with `members` as its params, and return the result.
+
+        The server is started if needed.
 
         Raises: as `ServerConnection.relay`, and what `Activation.instance` raises.
         """

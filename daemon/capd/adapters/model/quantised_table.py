@@ -35,9 +35,10 @@ def look_up_before_widening(model: bytes, table: str) -> bytes:
 
 
 def _exchanged(graph: Sequence[Field], table: str) -> Iterator[bytes | memoryview]:
-    """Yield the fields of the changed graph: rows of `table` are looked up, and then widened.
+    """Yield the protobuf fields of the changed graph, which widens only the rows that it looks up.
 
-    `graph` are the fields of the graph as the model has it.
+    `graph` has the fields before the change. There the int8 table is widened as a whole, into the
+    value called `table`, and rows of that are looked up.
     """
     nodes = [field for field in graph if field.number == NODE]
     [scaling] = [node for node in nodes if table in texts_of(node, OUTPUT)]

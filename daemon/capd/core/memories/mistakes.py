@@ -110,10 +110,10 @@ def _parts(glob: str) -> list[str]:
 
 
 def _check(schema: object, path: str, depth: int, *, is_call: bool = False) -> None:
-    """Raise MistakeError if a schema, or a part of it, is not allowed for a mistake.
+    """Raise MistakeError if `schema`, or a schema in it, may not be used to recognise a mistake.
 
-    `path` says where the schema is, for the error, and `depth` how deeply it is nested. `is_call`
-    says that it is for all arguments of a call.
+    `path` says where the schema is, for the error. `depth` is the number of levels that it may
+    have. `is_call` says that the schema describes the object of all arguments of a call.
     """
     if isinstance(schema, bool):
         return

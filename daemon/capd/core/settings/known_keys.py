@@ -74,7 +74,7 @@ def unknown_keys(
 
 
 def table_of(type_: Any) -> type[msgspec.Struct] | None:
-    """Return the struct for a key whose value is a table; None if the value is plain.
+    """Return the struct that is the type of a key; None if its type is no struct.
 
     `type_` is the type of the key.
     """
