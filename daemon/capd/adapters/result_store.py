@@ -36,7 +36,7 @@ from capd_protos.types import SessionKey
 
 MOST_BYTES = 1 << 30
 MOST_HANDLES = 1 << 14
-"""Handles that are kept, including those whose results had to make room. Each takes 0.7 KB of the
+"""Handles that are kept, including those whose results had to make room. Each takes 0.8 KB of the
 daemon's memory."""
 BLOCK_BYTES = 1 << 20
 """The size of a checked block. Reading a page of a large result checks only the blocks of the page.
