@@ -96,6 +96,10 @@ class _Records:
         """Return the record of a handle; None if there is none."""
         return self[handle] if handle in self._encoded else None
 
+    def of(self, sha256: str) -> list[StoredResult]:
+        """Return all records of one result, by decoding every record."""
+        return [each for each in map(self.__getitem__, self._encoded) if each.sha256 == sha256]
+
     def put(self, record: StoredResult) -> None:
         """Add a record, or replace the one of the same handle at its place in the order."""
         self._encoded[record.handle] = _RECORD.encode(record)
@@ -137,8 +141,8 @@ class ResultStore:
         """The records of all handles, also of expired ones; None until the folder was read."""
         # `_records` and `_live` are in the order of creation, which is the order of expiry.
         self._live: dict[str, None] = {}
-        self._handles_of: dict[str, tuple[str, ...]] = {}
-        """The live handles of each result, by the digest of the result."""
+        self._results: dict[str, tuple[int, int]] = {}
+        """The number of live handles of each result, and its offset in its file, by its digest."""
         self._index = StoreIndex(most_bytes)
         self._secret = b""
 
@@ -249,12 +253,11 @@ class ResultStore:
     def _put(self, record: StoredResult) -> str:
         # Equal results share one file, whichever line contained them first.
         records = self._loaded()
-        for handle in self._handles_of.get(record.sha256, ()):
-            other = records[handle]
-            if other.start != record.start:
-                moved = msgspec.structs.replace(other, start=record.start)
-                self._write_record(moved)
-                records.put(moved)
+        _, start = self._results.get(record.sha256, (0, record.start))
+        for other in records.of(record.sha256) if start != record.start else ():
+            moved = msgspec.structs.replace(other, start=record.start)
+            self._write_record(moved)
+            records.put(moved)
         self._write_record(record)
         self._forget(record.handle)
         self._note(record)
@@ -268,8 +271,8 @@ class ResultStore:
         assert self._records is not None
         self._records.put(record)
         self._live[record.handle] = None
-        handles = self._handles_of.get(record.sha256, ())
-        self._handles_of[record.sha256] = (*handles, record.handle)
+        handles, _ = self._results.get(record.sha256, (0, 0))
+        self._results[record.sha256] = (handles + 1, record.start)
 
     def _forget(self, handle: str) -> None:
         """Forget a handle. The file of its result stays."""
@@ -287,10 +290,10 @@ class ResultStore:
             return ""
         del self._live[handle]
         sha256 = self._records[handle].sha256
-        others = tuple(each for each in self._handles_of.pop(sha256) if each != handle)
-        if not others:
+        handles, start = self._results.pop(sha256)
+        if handles == 1:
             return sha256
-        self._handles_of[sha256] = others
+        self._results[sha256] = (handles - 1, start)
         return ""
 
     def _found(self, handle: str) -> StoredResult:
@@ -437,7 +440,7 @@ class ResultStore:
         self._end_old()
         now = self._clock()
         for path in self._folder.glob("*.result"):
-            if path.stem not in self._handles_of:
+            if path.stem not in self._results:
                 path.unlink(missing_ok=True)
         for path in self._folder.glob("*.partial"):
             with contextlib.suppress(OSError):
