@@ -293,20 +293,18 @@ async def test_handles_are_bounded_by_number_too(
     assert "No result is kept" in await refusal(store, handles[0])
 
 
-async def test_the_oldest_handles_are_forgotten_when_there_are_too_many(
-    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+async def test_a_result_that_two_sessions_got_stays_until_neither_has_it(
+    tmp_path: Path, store: ResultStore, clock: Clock
 ) -> None:
-    monkeypatch.setattr(result_store, "MOST_HANDLES", 3)
+    first = await store.keep(b"same", ONE, "t")
+    clock.now += RETENTION / 2
+    second = await store.keep(b"same", TWO, "t")
+    clock.now += RETENTION / 2
 
-    handles = [await store.keep(b"%d" % number, ONE, "t") for number in range(6)]
+    await store.sweep()
 
-    # The limit is checked before a result is added.
-    assert [await is_known(store, handle) for handle in handles] == [False] * 2 + [True] * 4
-
-
-async def is_known(store: ResultStore, handle: str) -> bool:
-    try:
-        await store.record(handle)
-    except NotKeptError:
-        return False
-    return True
+    assert "expired" in await refusal(store, first)
+    assert await read(store, second) == b"same"
+    clock.now += RETENTION / 2
+    await store.sweep()
+    assert list((tmp_path / "results").glob("*.result")) == []

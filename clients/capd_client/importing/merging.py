@@ -39,7 +39,7 @@ class Merged:
     name: str = ""
     notes: list[str] = field(default_factory=list)
     known: str = ""
-    """Its name among the user's own servers; empty if it is none of them."""
+    """The name of the user's own server that is the same; empty if there is none."""
     is_of_project: bool = False
     """Whether only files of the project have it."""
     given: list[str] = field(default_factory=list)

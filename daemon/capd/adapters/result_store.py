@@ -79,8 +79,7 @@ _RECORD: MsgpackCodec[StoredResult] = MsgpackCodec(StoredResult)
 class _Records:
     """The records of all handles, in the order in which they were added.
 
-    They are kept encoded. As objects they would take twice the memory, and would lie between the
-    memory of sessions that end, so that it could not be returned to the system.
+    They are kept encoded: as objects they would take twice the memory.
     """
 
     def __init__(self) -> None:
