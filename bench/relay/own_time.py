@@ -18,6 +18,7 @@ from bench.relay.measures import WORKLOADS, latencies, quantile
 from bench.relay.subjects import Subject
 
 import capd_client
+from capd_client.daemon_process import daemon_environment
 
 _SAMPLED = Path(__file__).with_name("sampled.py")
 _SHIM = Path(capd_client.__file__).with_name("launch.py")
@@ -92,6 +93,8 @@ def _plain(root: Path, calls: int) -> tuple[float, float]:
 
 def _sampled(root: Path, calls: int) -> dict[str, list[list[str]]]:
     home = CapdHome(Path(tempfile.mkdtemp(dir=root)))
+    # With a variable of Python's, the daemon would replace its process, and the timer would end it.
+    home.env = daemon_environment(home.env)
     output = {who: root / f"{who}.samples" for who in ("daemon", "shim")}
     python = sys.executable
     daemon = home.start(

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given, settings
@@ -308,3 +309,27 @@ async def test_a_result_that_two_sessions_got_stays_until_neither_has_it(
     clock.now += RETENTION / 2
     await store.sweep()
     assert list((tmp_path / "results").glob("*.result")) == []
+
+
+async def test_a_record_that_was_changed_to_another_session_is_not_a_record(
+    tmp_path: Path, store: ResultStore
+) -> None:
+    handle = await store.keep(b"secret of one", ONE, "t")
+    path = tmp_path / "results" / f"{handle}.handle"
+    record = await store.record(handle)
+    changed = msgspec.structs.replace(record, session=TWO)
+    path.write_bytes(msgspec.msgpack.encode(changed))
+
+    assert "No result is kept" in await refusal(store, handle)
+    assert "No result is kept" in await refusal(ResultStore(path.parent), handle)
+
+
+async def test_a_record_that_was_removed_is_missed_and_written_with_the_next_result(
+    tmp_path: Path, store: ResultStore
+) -> None:
+    handle = await store.keep(b"whole", ONE, "t")
+    (tmp_path / "results" / f"{handle}.handle").unlink()
+
+    assert "No result is kept" in await refusal(store, handle)
+    assert await store.keep(b"whole", ONE, "t") == handle
+    assert await read(store, handle) == b"whole"

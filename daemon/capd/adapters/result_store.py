@@ -18,7 +18,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 import structlog
@@ -35,9 +35,9 @@ from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import SessionKey
 
 MOST_BYTES = 1 << 30
-MOST_HANDLES = 1 << 14
-"""Handles that are kept, including those whose results had to make room. Each takes 0.8 KB of the
-daemon's memory."""
+MOST_HANDLES = 1 << 13
+"""Handles that are kept, including those whose results had to make room. Each takes 0.3 to 0.6 KB
+of the daemon's memory."""
 BLOCK_BYTES = 1 << 20
 """The size of a checked block. Reading a page of a large result checks only the blocks of the page.
 """
@@ -76,40 +76,11 @@ class StoredResult(msgspec.Struct, frozen=True):
 _RECORD: MsgpackCodec[StoredResult] = MsgpackCodec(StoredResult)
 
 
-class _Records:
-    """The records of all handles, in the order in which they were added.
+class _Entry(NamedTuple):
+    """What is kept in memory of a handle. The rest of its record is read from its file."""
 
-    They are kept encoded: as objects they would take twice the memory.
-    """
-
-    def __init__(self) -> None:
-        self._encoded: dict[str, bytes] = {}
-
-    def __len__(self) -> int:
-        return len(self._encoded)
-
-    def __getitem__(self, handle: str) -> StoredResult:
-        return _RECORD.decode(self._encoded[handle])
-
-    def find(self, handle: str) -> StoredResult | None:
-        """Return the record of a handle; None if there is none."""
-        return self[handle] if handle in self._encoded else None
-
-    def of(self, sha256: str) -> list[StoredResult]:
-        """Return all records of one result, by decoding every record."""
-        return [each for each in map(self.__getitem__, self._encoded) if each.sha256 == sha256]
-
-    def put(self, record: StoredResult) -> None:
-        """Add a record, or replace the one of the same handle at its place in the order."""
-        self._encoded[record.handle] = _RECORD.encode(record)
-
-    def remove(self, handle: str) -> None:
-        """Remove the record of a handle, if there is one."""
-        self._encoded.pop(handle, None)
-
-    def oldest(self) -> StoredResult:
-        """Return the record that was added first. There must be one."""
-        return self[next(iter(self._encoded))]
+    kept_at: float
+    sha256: str
 
 
 @runtime_checkable
@@ -136,10 +107,11 @@ class ResultStore:
         self._clock = clock
         # One thread at a time, so that no result is dropped while it is read.
         self._thread = trio.CapacityLimiter(1)
-        self._records: _Records | None = None
-        """The records of all handles, also of expired ones; None until the folder was read."""
-        # `_records` and `_live` are in the order of creation, which is the order of expiry.
-        self._live: dict[str, None] = {}
+        self._is_loaded = False
+        # Both are in the order of creation, which is the order of expiry.
+        self._live: dict[str, _Entry] = {}
+        self._expired: dict[str, _Entry] = {}
+        """Handles of which a reader is told that they have expired."""
         self._results: dict[str, tuple[int, int]] = {}
         """The number of live handles of each result, and its offset in its file, by its digest."""
         self._index = StoreIndex(most_bytes)
@@ -197,11 +169,11 @@ class ResultStore:
     # In the thread
 
     def _keep(self, result: bytes, session: SessionKey, tool: str) -> str:
-        records = self._loaded()
+        self._load()
         sha256 = hashlib.sha256(result).hexdigest()
         handle = handle_of(self._secret, session, sha256)
         path = self._path(sha256)
-        known = records.find(handle)
+        known = self._record(handle)
         if known is None or known.start or not _is_whole(path, sha256, len(result)):
             self._make_room(len(result), sha256)
             write_whole(path, result)
@@ -216,7 +188,7 @@ class ResultStore:
 
         The spool's own file gets this name if possible. Otherwise the result is copied.
         """
-        await self._run(self._loaded)
+        await self._run(self._load)
         spooled = result.spooled
         if isinstance(spooled, Linkable) and not result.spliced:
             with contextlib.suppress(OSError):
@@ -251,12 +223,11 @@ class ResultStore:
 
     def _put(self, record: StoredResult) -> str:
         # Equal results share one file, whichever line contained them first.
-        records = self._loaded()
         _, start = self._results.get(record.sha256, (0, record.start))
-        for other in records.of(record.sha256) if start != record.start else ():
-            moved = msgspec.structs.replace(other, start=record.start)
-            self._write_record(moved)
-            records.put(moved)
+        if start != record.start:
+            for handle, entry in [*self._expired.items(), *self._live.items()]:
+                if entry.sha256 == record.sha256 and (other := self._record(handle)) is not None:
+                    self._write_record(msgspec.structs.replace(other, start=record.start))
         self._write_record(record)
         self._forget(record.handle)
         self._note(record)
@@ -264,39 +235,36 @@ class ResultStore:
         return record.handle
 
     def _write_record(self, record: StoredResult) -> None:
-        write_whole(self._folder / f"{record.handle}.handle", _RECORD.encode(record))
+        write_whole(self._record_path(record.handle), _RECORD.encode(record))
 
     def _note(self, record: StoredResult) -> None:
-        assert self._records is not None
-        self._records.put(record)
-        self._live[record.handle] = None
+        self._live[record.handle] = _Entry(record.kept_at, record.sha256)
         handles, _ = self._results.get(record.sha256, (0, 0))
         self._results[record.sha256] = (handles + 1, record.start)
 
     def _forget(self, handle: str) -> None:
         """Forget a handle. The file of its result stays."""
-        assert self._records is not None
         self._expire(handle)
-        self._records.remove(handle)
+        self._expired.pop(handle, None)
 
     def _expire(self, handle: str) -> str:
         """End a handle; return the digest of its result if no other live handle has it.
 
         Return an empty text otherwise.
         """
-        assert self._records is not None
-        if handle not in self._live:
+        entry = self._live.pop(handle, None)
+        if entry is None:
             return ""
-        del self._live[handle]
-        sha256 = self._records[handle].sha256
-        handles, start = self._results.pop(sha256)
+        self._expired[handle] = entry
+        handles, start = self._results.pop(entry.sha256)
         if handles == 1:
-            return sha256
-        self._results[sha256] = (handles - 1, start)
+            return entry.sha256
+        self._results[entry.sha256] = (handles - 1, start)
         return ""
 
     def _found(self, handle: str) -> StoredResult:
-        record = self._loaded().find(handle) if is_handle(handle) else None
+        self._load()
+        record = self._record(handle) if is_handle(handle) else None
         if record is None:
             raise NotKeptError(
                 "No result is kept under this handle. Copy it exactly from the result that gave "
@@ -345,13 +313,17 @@ class ResultStore:
     def _path(self, sha256: str) -> Path:
         return self._folder / f"{sha256}.result"
 
-    def _loaded(self) -> _Records:
-        if self._records is not None:
-            return self._records
+    def _record_path(self, handle: str) -> Path:
+        return self._folder / f"{handle}.handle"
+
+    def _load(self) -> None:
+        """Read the folder, if that has not been done."""
+        if self._is_loaded:
+            return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder.chmod(0o700)
         self._secret = self._kept_secret()
-        self._records = _Records()
+        self._is_loaded = True
         found: list[StoredResult] = []
         for path in self._folder.glob("*.handle"):
             with contextlib.suppress(OSError):
@@ -364,7 +336,15 @@ class ResultStore:
         for record in sorted(found, key=lambda each: each.kept_at):
             self._note(record)
         self._read_folder()
-        return self._records
+
+    def _record(self, handle: str) -> StoredResult | None:
+        """Return the record of a handle; None if it is unknown, or its file is gone or damaged."""
+        if handle not in self._live and handle not in self._expired:
+            return None
+        try:
+            return self._read_record(self._record_path(handle))
+        except FileNotFoundError:
+            return None
 
     def _read_folder(self) -> None:
         """Fill the index with the files in the folder, in the order of their last use."""
@@ -386,7 +366,12 @@ class ResultStore:
             record = _RECORD.decode(_bytes_of(path, _MOST_RECORD_BYTES))
         except MalformedError:
             return None
-        if record.handle != path.stem or not _SHA256.fullmatch(record.sha256):
+        if not _SHA256.fullmatch(record.sha256):
+            return None
+        # This also binds the session and the digest to the handle, should the file be changed.
+        if path.stem != record.handle or record.handle != handle_of(
+            self._secret, record.session, record.sha256
+        ):
             return None
         if not 0 <= record.start < _FARTHEST or len(record.blocks) != -(
             -record.size_bytes // BLOCK_BYTES
@@ -416,23 +401,24 @@ class ResultStore:
 
     def _end_old(self) -> None:
         """Remove expired results, the oldest first."""
-        records = self._loaded()
+        self._load()
         now = self._clock()
         while self._live:
-            handle = next(iter(self._live))
-            if now - records[handle].kept_at < RETENTION:
+            handle, entry = next(iter(self._live.items()))
+            if now - entry.kept_at < RETENTION:
                 break
             if sha256 := self._expire(handle):
                 self._index.remove(sha256)
                 self._path(sha256).unlink(missing_ok=True)
-        while records:
-            record = records.oldest()
+        while oldest := self._expired or self._live:
+            handle, entry = next(iter(oldest.items()))
             # The handle is kept for as long again, so that reading it says that it has expired.
-            if now - record.kept_at < 2 * RETENTION and len(records) <= MOST_HANDLES:
+            is_many = len(self._live) + len(self._expired) > MOST_HANDLES
+            if now - entry.kept_at < 2 * RETENTION and not is_many:
                 break
             # The file of the result stays until room is needed, or until the next `sweep`.
-            self._forget(record.handle)
-            (self._folder / f"{record.handle}.handle").unlink(missing_ok=True)
+            self._forget(handle)
+            self._record_path(handle).unlink(missing_ok=True)
 
     def _sweep(self) -> None:
         """Remove expired results, and files that an earlier daemon or another program has left."""
