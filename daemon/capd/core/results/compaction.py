@@ -101,7 +101,8 @@ _HEAD_SHARE = 0.7
 code begin with what explains the rest, and logs end with what matters."""
 
 _WHOLE_LINES = 0.8
-"""A cut is moved to the end of a line if that keeps at least this share of its part."""
+"""A cut is moved to the end of a line if the beginning, or the end, of the text then fills at least
+this share of its room."""
 
 _TRIES = 12
 

@@ -3,8 +3,8 @@
 A shortened result must still satisfy its tool's output schema. If no short value does, the
 structured content is left out, and a client that has seen the schema then treats the result as a
 failure. So capd decides before it lists a tool whether to show its schema. For this it estimates
-how many characters of a value may not be cut because of the schema. A schema with a keyword that
-capd does not know allows no cut.
+how many characters of a value may not be cut because of the schema. If a schema has a keyword that
+capd does not know, capd assumes that it allows no cut.
 """
 
 import math
@@ -21,7 +21,8 @@ _VALUE = 4
 """The fewest characters of any value: its quotes or brackets, and the punctuation around it."""
 _DEEPEST = 8
 _MOST_LOOKED_AT = 5_000
-"""How many subschemas are examined, each as often as it is referred to: strangers write schemas."""
+"""How many subschemas are examined, because strangers write schemas. One counts as often as it is
+referred to."""
 _MARK = b"outputSchema"
 _SAYS_NOTHING = frozenset(
     (

@@ -2,8 +2,8 @@
 
 Parsing 200 MB would block the interpreter and build objects that nobody needs. This check skips
 strings and counts brackets. It does not prove that the bytes are valid JSON. But if they are valid,
-they are one object or list, and cannot close it early to add members to the message around it. The
-bytes are also checked to be UTF-8.
+they are one object or list, and nothing in them can end it early and add members to the message
+around it. The bytes are also checked to be UTF-8.
 """
 
 import codecs

@@ -214,7 +214,7 @@ def shortened(text: str, room: int) -> str:
     """
     head = text[: max(room - len(f"… [{len(text):,} more characters]"), 0)]
     while head and (over := encoded_width(head) - (room - 30)) > 0:
-        # An escape takes up to six characters, so each step removes half of the excess.
+        # An escape takes up to six characters, so removing a sixth of the excess is not too much.
         head = head[: len(head) - max(over // 6, 1)]
     return head
 
@@ -225,9 +225,9 @@ def encoded_width(text: str) -> int:
 
 
 def _need(data: bytes, fair: int) -> int:
-    """Return the fewest characters to which a value can be cut, but at most `fair`.
+    """Return how many characters a value needs: all of its own, but at most `fair` if it can be cut.
 
-    A value that cannot be cut needs all of its characters.
+    Only objects, lists and texts can be cut.
     """
     if data[:1] in (b"{", b"[", b'"'):
         return min(len(data), fair) if len(data) <= fair else min(width(data), fair)
@@ -248,7 +248,7 @@ def _shares(values: Sequence[bytes], room: int) -> list[int]:
 
 
 def water_level(widths: Sequence[int], room: int) -> int:
-    """Return the largest share of `room` for each of `widths` that keeps their sum within it.
+    """Return the largest limit for each of `widths` with which their sum is within `room`.
 
     Example: widths 10, 50, 90 in a room of 90 give 40, as 10 + 40 + 40 is 90.
     """

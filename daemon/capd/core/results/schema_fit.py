@@ -1,8 +1,8 @@
 """Cuts structured content so that it still satisfies its tool's output schema.
 
 After each cut a validator checks the value. Where it objects, the value is restored: a list or an
-object first gets all its items back, and then its original bytes. So every keyword is respected. If
-the restored value is too long, the schema forbids a cut.
+object gets all its items back and, if the validator still objects, its original bytes. So every
+keyword is respected. If the restored value is too long, the schema forbids a cut.
 """
 
 from collections.abc import Callable, Sequence

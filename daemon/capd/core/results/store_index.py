@@ -4,13 +4,13 @@
 class StoreIndex:
     """The names and sizes of the files of stored results, least recently used first.
 
-    Each method takes constant time, except `make_room`.
+    Each method takes constant time, except `names` and `make_room`.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self.total_bytes = 0
         self._most_bytes = most_bytes
-        # The order of a plain dict is that of insertion, and it takes half of an OrderedDict.
+        # A plain dict keeps the order of insertion, and takes half the memory of an OrderedDict.
         self._sizes: dict[str, int] = {}
 
     def __contains__(self, name: str) -> bool:

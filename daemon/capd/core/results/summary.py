@@ -1,4 +1,4 @@
-"""Writes the summary at the head of a shortened result: what it is, what is missing, how to read.
+"""Writes the text at the head of a shortened result: what it is, what is missing, how to read that.
 
 Keys and paths of the result are quoted as JSON, so that no text of a server can look like capd's
 own sentences (docs/design/hostile-servers.md).

@@ -1,4 +1,4 @@
-"""Computes the weights of the scorer `evidence` from labelled messages.
+"""Computes the weights of the scorer `evidence` from sets of labelled messages.
 
 The weights maximise the likelihood of a softmax. A penalty on each weight's square, in units of the
 spread of its evidence, keeps weights small. Newton's method with halved steps finds the maximum; it
@@ -160,7 +160,7 @@ def _likelihood(sets: Sequence[TuningSet], weights: "Numbers", ridge: "Numbers")
 def _slope_and_curve(
     sets: Sequence[TuningSet], weights: "Numbers", ridge: "Numbers"
 ) -> "tuple[Numbers, Numbers]":
-    """Return the gradient of the likelihood, and the negated curvature of its convex part.
+    """Return the gradient of the likelihood, and the negated curvature of its concave part.
 
     `ridge` is the penalty on each weight's square.
     """

@@ -129,7 +129,7 @@ def ranked_best(
     among = eligible.ranked_ids if profile.scorer == WHOLE_RULES else eligible.ids
     part, best = 0, list[Score]()
     for at, ranked in compared.scorer.ranked_parts(message.each, vectors, among):
-        # Of two equal parts the first counts. The first of all parts is the ends of the message.
+        # Of two equal parts the first counts. The first of all is the message's beginning and end.
         if not best or (ranked and ranked[0].score > best[0].score):
             part, best = at, ranked
     return part, best

@@ -7,14 +7,14 @@ weights come from `core.routing.calibration`, so a score is a probability, and o
 every catalog.
 
 Some triggers resemble messages that want no tool more than others do. So a catalog's evidence is
-normalised by its mean and deviation over background messages. A background message that nearly
-repeats a trigger is ignored for that catalog, unless a server gave that trigger itself: otherwise a
-server that says "thanks, that solved it" of its tools would be switched on whenever somebody says
-thanks.
+normalised by its mean and deviation over such messages, the background. A background message that
+nearly repeats a trigger is ignored for that catalog, unless a server gave that trigger itself:
+otherwise a server that says "thanks, that solved it" of its tools would be switched on whenever
+somebody says thanks.
 
-Cosines are compared twice: those of the model's vectors, and those of the same vectors after a map
-that was learnt from labelled messages (`core.routing.projection`; `LEARNT_EVIDENCE`). A profile
-without a projection has only the first.
+Two kinds of cosines are evidence: those of the model's vectors, and those of the same vectors after
+a map that was learnt from labelled messages (`core.routing.projection`; `LEARNT_EVIDENCE`). A
+profile without a projection has only the first kind.
 
 The message's own vector speaks for or against "none", with one weight for each dimension
 (`meaning` in the profile). A complaint about a mail server and a request to send mail share their
@@ -69,7 +69,8 @@ _OF_THE_MESSAGE = (
     *SENTENCE_SIGNS,
 )
 """`length` is the logarithm of the number of words, `parts` that of the number of parts of a
-message that are compared (`core.routing.passages`): in many, one resembles a trigger by chance."""
+message that are compared (`core.routing.passages`): if there are many, one may resemble a trigger
+by chance."""
 NONE_EVIDENCE = (*_OF_THE_MESSAGE, *STANDING)
 _LEARNT = ("triggers", "triggers_z", "description_z", "nearest", "phrases", "phrases_z")
 LEARNT_EVIDENCE = tuple(f"learnt_{name}" for name in _LEARNT)
@@ -93,15 +94,16 @@ SMALLEST_DEVIATION = 0.03
 LARGEST_Z = 12.0
 MOST_EXACT = 8192
 NEAR_BY_MEANING, NEAR_BY_WORDS = 64, 32
-"""How many capabilities are compared once more in sixteen bits."""
+"""How many capabilities are compared once more in sixteen bits: the nearest by cosine, and the
+nearest by BM25."""
 MOST_AGAIN = 2048
 """The most triggers that are compared once more."""
 MOST_PARTS, MOST_PARTS_OF_LARGE = 5, 3
 """How many parts of a long message are compared in all ways. The second value is for more than
 `MOST_EXACT` triggers. A part takes 1.5 ms with 2,000 triggers, and 10 ms with 40,000. With five
-parts, as many decisions are right as with all eleven; with three, .02 to .04 fewer."""
+parts, as many decisions are right as with all eleven; with three, 2 to 4 in a hundred fewer."""
 MOST_RANKED = 1024
-"""The most capabilities that are returned. The others have almost no probability, and to sort ten
+"""The most capabilities that are returned. The others have almost no probability, and sorting ten
 thousand takes 20 ms."""
 _BLOCK = 512
 """How many rows are converted to float32 at a time, so that they stay in a core's own cache."""
@@ -109,7 +111,7 @@ _MEASURED = 1024
 """How many rows are compared with all background messages at a time, for the same reason."""
 _FINER = 254
 """Into how many steps the second byte of a number divides one step of the first byte."""
-# The same two limits for standardised cosines, which are larger numbers than cosines.
+# `SMALLEST_DEVIATION` and `LARGEST_Z` for standardised cosines, which are larger than cosines.
 SMALLEST_PHRASE_DEVIATION = 0.1
 LARGEST_PHRASE_Z = 40.0
 
@@ -148,8 +150,9 @@ class Background:
 class MessageEvidence:
     """The evidence of one message: that of each capability, and that of "none".
 
-    `capabilities` has a row for each capability, with the values of `CAPABILITY_EVIDENCE`. The
-    evidence of "none" has the values of `NONE_EVIDENCE`.
+    `capabilities` has a row for each capability, with the values of `CAPABILITY_EVIDENCE`, and
+    `none` has the values of `NONE_EVIDENCE`. With a projection, those of `LEARNT_EVIDENCE` and
+    `LEARNT_NONE_EVIDENCE` follow.
     """
 
     capabilities: "Numbers"
@@ -692,8 +695,8 @@ class Evidence:
     ) -> None:
         """Prepare the scorer for a catalog.
 
-        `meaning` has, for "none", the weight of each dimension of a message; empty means that all
-        are 0.
+        `meaning` has, for "none", the weight of each dimension of a message's vector; empty means
+        that all are 0.
         """
         import numpy as np  # noqa: PLC0415 - as above
 

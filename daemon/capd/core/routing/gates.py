@@ -3,8 +3,8 @@
 They come in this order, and each abstention carries its reason (docs/design/routing.md):
 
     disabled, system_content, too_short   the message never reaches the model
-    model_not_ready                       nothing waits for a model
-    no_candidates                         filters left nothing; removals are counted
+    model_not_ready                       the model is not loaded; no message waits for it
+    no_candidates                         none may be switched on; those left out are counted
     below_threshold, below_margin         no clear winner: *suggest*, if some are plausible
     near_tie                              siblings that cannot be told apart: suggest
     already_active                        the winner is on: it counts as used
@@ -152,7 +152,7 @@ class Eligible:
     capabilities: tuple[CapabilitySpec, ...]
     left_out: dict[str, int]
     unusable: tuple[UnusableCapability, ...] = ()
-    """Those removed for a reason in `UNUSABLE`, which a person could put right."""
+    """Those left out for a reason in `UNUSABLE`, which a person could put right."""
 
     @cached_property
     def ids(self) -> frozenset[CapabilityId]:

@@ -35,8 +35,8 @@ the one for a project. A server's text may have led the model to a call, so call
 all capabilities to 0 at most."""
 STEP_UP = 0.15
 """Added to a capability's two parts of an offset each time it was wanted. This value and the next
-two were tuned with `bench/routing_learning.py`, on messages of writers whom its tables leave
-out."""
+two were tuned with `bench/routing_learning.py`, on messages of writers that its tables do not
+report."""
 STEP_DOWN = 0.15
 """If a capability is switched off, this value times its score is subtracted from its part for all
 projects. Its part in the project becomes 0."""

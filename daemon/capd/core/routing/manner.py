@@ -5,8 +5,8 @@ mess", "the upgrade is postponed". The signs do not depend on any capability. Th
 "none", with calibrated weights like all other evidence. The sign `request` is evidence for a tool,
 so its weight is negative.
 
-A sign of refusal, complaint or report counts twice if the message asks for nothing: "the build is
-broken, find out why" complains, but wants something.
+That a matter is settled, a complaint, a report and a statement are signs a second time (`bare_...`)
+if the message asks for nothing: "the build is broken, find out why" complains, but wants something.
 """
 
 import re
@@ -97,8 +97,8 @@ _SPECIFIC = lazy_pattern(
 )
 _ENOUGH_SPECIFICS = 3
 LONGEST_READ = 2000
-"""The signs from `refusal` on search only this many characters, because the time for some patterns
-grows faster than the text."""
+"""Only this many characters are searched for the signs from `refusal` on, because the time for some
+patterns grows faster than the text."""
 
 _REFUSAL = lazy_pattern(
     r"""\b(?:

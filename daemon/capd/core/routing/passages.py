@@ -23,7 +23,8 @@ SHORTEST_PASSAGE = 40
 MOST_PASSAGES = 10
 MOST_CHARACTERS = 1200
 """A message of at most this many characters is divided into passages as a whole. Of a longer one,
-half as many characters from its beginning and from its end are. To embed them takes about 70 ms."""
+only the beginning and the end are divided, this many characters together. Embedding the passages
+takes about 70 ms."""
 
 # Every alternative is anchored at a character, so the time is linear in the text.
 _END = lazy_pattern(r"(?<=[.!?…;:])\s+|\n+")

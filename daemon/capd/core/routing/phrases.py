@@ -3,8 +3,8 @@
 A person who writes a trigger expects it to work, however low the message scores. So if a message
 contains a trigger of two to four words, or five words in a row of a longer one, its capability is
 at least suggested. A message that consists of a trigger usually switches its capability on
-(`core.routing.deciding`). Triggers that a server gave itself (`core.taps.tool_triggers`) are not
-among these: two words such as "run tests" would bring it into every conversation.
+(`core.routing.deciding`). Triggers that a server gave itself (`core.taps.tool_triggers`) do not
+count: with two words such as "run tests" it would be suggested in every conversation.
 """
 
 from array import array

@@ -23,7 +23,7 @@ MOST_USED = 16
 
 
 class Use:
-    """Which capabilities were on last, in each of the latest sessions and projects."""
+    """The capabilities that were on most recently, by session and by project."""
 
     def __init__(self) -> None:
         self._places: OrderedDict[str, OrderedDict[CapabilityId, None]] = OrderedDict()

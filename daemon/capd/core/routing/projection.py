@@ -2,7 +2,7 @@
 
 The model puts texts of one subject near each other. The projection turns its vectors so that a
 message comes nearer to the phrases of the capability that it asks for: a vector x of length 1
-becomes x + x @ down @ up, of length 1 again. `bench/routing_projection.py` learns the two matrices
+becomes x + x @ down @ up, scaled to length 1. `bench/routing_projection.py` learns the two matrices
 and `none`, a vector that speaks for "no capability".
 
 The stored vectors of phrases stay those of the model. The cosine of two projected vectors a and c

@@ -74,7 +74,7 @@ def texts_of(capability: CapabilitySpec) -> tuple[str, ...]:
 
 
 def description_of(capability: CapabilitySpec) -> str:
-    """Return the description of the tap, followed by that of an overlay."""
+    """Return a capability's description in its tap, followed by that in an overlay."""
     return f"{capability.description} {capability.extra_description}".strip()
 
 
@@ -126,7 +126,7 @@ def described_all(
     """Return `capabilities` in the form that `evidence` expects, overlays included."""
     described: list[Described] = []
     for each in capabilities:
-        # Those that its servers gave are the last ones.
+        # The triggers that its servers gave come last: `Described.unclaiming` counts them.
         triggers = (*written_triggers(each), *each.tool_triggers)
         text = description_of(each)
         described.append(

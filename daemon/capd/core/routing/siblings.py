@@ -1,8 +1,8 @@
 """Finds near ties between siblings, such as `database-postgres` and `database-sqlite`.
 
-Siblings are capabilities whose names share their first part. If the winner has a plausible sibling,
-the message does not name the winner, and neither the project's files nor earlier use there favour
-only the winner, then they are suggested together and none is switched on.
+Siblings are capabilities whose names share their first part. The winner and its plausible siblings
+are suggested together, and none is switched on, unless something shows that the winner is meant:
+the message names it, or the project's files or earlier use in the project favour it and no sibling.
 
 There are two sorts of families:
 
@@ -44,7 +44,7 @@ EXCLUSIVE = 4.0
 alternative."""
 
 _RUN = lazy_pattern(r"[^\W_]+")
-# In an ASCII text without a match, `_whole` finds no word that `words` does not find as well.
+# In an ASCII text without a match, `words` finds every word that `_whole` finds.
 _MORE_AS_A_WHOLE = lazy_pattern(r"[A-Z][A-Z]|'")
 _LEAST_CAPITALS = 2
 _ONCE = 1.5

@@ -45,7 +45,7 @@ LEARNT_STANDING = (
     "learnt_above_mean",
     *(f"learnt_best_{evidence}_if_{gate}" for gate in _GATES for evidence in _LEARNT_GATED),
 )
-"""The same for the evidence of projected vectors, which has no words."""
+"""The same for the evidence of projected vectors, which compares no words."""
 
 _SIGN_AT = {name: at for at, name in enumerate((*SIGNS, *SENTENCE_SIGNS))}
 

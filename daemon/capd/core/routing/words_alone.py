@@ -29,7 +29,7 @@ def sure(text: str, capabilities: Sequence[CapabilitySpec]) -> CapabilityId | No
     count = 0
     for each in capabilities:
         count += len(each.triggers) + len(each.extra_triggers)
-        # To count all of a large catalog took as long as everything else.
+        # Counting all triggers of a large catalog would take as long as everything else.
         if count > MOST_PHRASES:
             return None
     from capd.core.routing.manner import SIGNS, signs  # noqa: PLC0415 - 7 ms without turns

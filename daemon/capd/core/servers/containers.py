@@ -3,7 +3,7 @@
     nothing of this machine   except its project, under the same path, and its secrets
     no network                unless its definition asks for one
     nothing that stays        read-only root, `/tmp` in memory, removed when the server ends
-    no extra rights           no capabilities, no new privileges, bounds on memory, processes, time
+    no extra rights           no capabilities, no new privileges, bounds on memory, processes, CPUs
 
 Secrets come through a pipe, which a shell in the container reads before the server starts. So they
 are in no command line, in no file, and in nothing that the engine keeps or shows.

@@ -32,8 +32,8 @@ PROBE_PATIENCE = 3.0
 """Seconds after which a process that does not answer `server/discover` also gets `initialize`. Some
 servers answer no request before their handshake."""
 SURE_PATIENCE = 30.0
-"""The same number of seconds for servers that are expected to answer: those that were seen to speak
-the stateless generation, and those over HTTP, where every request has a response. It is less than a
+"""The limit, in seconds, for servers that are expected to answer: those that were seen to speak the
+stateless generation, and those over HTTP, where every request has a response. It is less than a
 start may take, because another version of such a server may speak only the handshake generation."""
 
 

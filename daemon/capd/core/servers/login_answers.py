@@ -51,8 +51,8 @@ def read_redirect(query: str, state: str) -> Answer | None:
     """Return the parameters in the query of a redirect; None if it has another `state`.
 
     A parameter that occurs twice counts as missing. But an `iss` that occurs twice becomes an empty
-    text, not None: the redirect then names two authorization servers, because one of them may have
-    led on to the other's login page.
+    text, not None, so that the login fails: one authorization server may have led on to the login
+    page of another.
     """
     try:
         fields = parse_qs(query, max_num_fields=_MOST_FIELDS)

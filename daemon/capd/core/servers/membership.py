@@ -2,8 +2,8 @@
 
     namespace   a pid namespace: no process leaves it, and all end with its first one
     cgroup      a control group of its own: forked processes stay in it
-    sweep       the guard, then the daemon, adopt orphans; inherited marks find the
-                processes that lost both (capd_protos/tree_marks.py)
+    sweep       the guard (the server's parent process), then the daemon, adopt orphans;
+                inherited marks find the processes that lost both (capd_protos/tree_marks.py)
     group       a process group: a process that leaves it is not found
 
 A stronger method is used in addition to the weaker ones below it, never instead.
@@ -19,8 +19,8 @@ Membership = Literal["namespace", "cgroup", "sweep", "group"]
 def strongest_method(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Membership:
     """Return the strongest method by which all processes of a server can be found.
 
-    `prefix` are the words of its sandbox before its own argv. `has_group` says that it has a cgroup
-    of its own, `has_proc` that `/proc` can be read.
+    `prefix` are the words before the server's own argv that start its sandbox. `has_group` says
+    that the server has a cgroup of its own, `has_proc` that `/proc` can be read.
     """
     if "--unshare-pid" in prefix or "--unshare-all" in prefix:
         return "namespace"

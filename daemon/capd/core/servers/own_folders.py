@@ -41,7 +41,7 @@ Access = Literal["write", "read"]
 class OwnFolders:
     """capd's own folders, as paths without symlinks.
 
-    A folder that capd shares with others is empty.
+    The path of a folder that capd shares with other programs is empty.
     """
 
     config: str = ""

@@ -283,7 +283,7 @@ def _guard_options(
     if where.takes_privilege:
         return (), f"{where.takes_privilege} takes privileges that a confined program has not"
     options: list[str] = []
-    # With the mask `capd`, bubblewrap hides these folders instead of the guard.
+    # With the mask `capd`, bubblewrap hides these folders, so the guard need not.
     if (
         machine.can_hide
         and sandbox_request.is_covered

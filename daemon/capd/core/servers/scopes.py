@@ -1,9 +1,10 @@
 """Chooses which sessions share a server whose definition sets no scope.
 
 Servers that keep state between calls, such as browsers and shells, and servers by URL serve one
-session. Other stdio servers are shared by the sessions of a project, which have the same working
-directory and roots (docs/design/hostile-servers.md). A server that speaks the stateless generation
-may be shared by all sessions (`core.servers.generation_memory`), unless `is_scope_fixed`.
+session each. Other stdio servers are shared by the sessions of a project, which have the same
+working directory and roots (docs/design/hostile-servers.md). A server that speaks the stateless
+generation may be shared by all sessions (`core.servers.generation_memory`), unless
+`is_scope_fixed`.
 """
 
 import re
@@ -12,14 +13,14 @@ from collections.abc import Sequence
 from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import Scope
 
-# One entry per family of servers whose state one session must not see of another.
+# One entry for each family of servers whose state sessions must not share.
 _STATEFUL = lazy_pattern(
     r"playwright|puppeteer|chrome-devtools|browser|selenium|(?:^|[-/@_])(?:shell|repl|ssh|terminal)",
     re.IGNORECASE,
 )
 
 
-# `.`, `./x`, `../x`, `--path=.`, and names of files without a folder of the root before them.
+# `.`, `./x`, `../x`, `--path=.`, and names of files that are not absolute paths.
 _BY_PLACE = lazy_pattern(
     r"(?:^|[=:,])\.{1,2}(?:$|[/\\=:,])|(?:^|=)(?![-/@~]|[\w+.-]+://)[^=@]*\.[A-Za-z]\w{0,6}$"
 )

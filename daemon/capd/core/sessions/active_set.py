@@ -22,10 +22,7 @@ DEFAULT_TOOL_CAP = 24
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One tool of one server, as granted by something that is switched on.
-
-    This is a capability, a pin, or the tool as a single tool.
-    """
+    """One tool of one server, granted by a capability or a pin, or switched on by itself."""
 
     server: ServerIdentity
     tool: ToolName
@@ -51,7 +48,7 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSetChange:
-    """What one change of the active set added, removed and evicted, each in order."""
+    """What one change of the active set added, removed and evicted."""
 
     added: tuple[Grant, ...] = ()
     """Grants that are new."""
@@ -134,7 +131,8 @@ class ActiveSet:
     ) -> ActiveSetChange:
         """Switch a capability on with its grants, and evict what is over the limit.
 
-        Return the changes. A capability that is on already counts as used and gets the new grants.
+        Return the changes. A capability that is on already counts as used, and gets the new servers
+        and grants.
         """
         before = self._before()
         self._activations[capability] = Activation(
@@ -230,8 +228,8 @@ class ActiveSet:
 
     def _evict_over_cap(self, keep: CapabilityId | None = None) -> tuple[CapabilityId, ...]:
         evicted: list[CapabilityId] = []
-        # Capabilities without tools have a cap of their own. Evicting one would free no place on
-        # the list, and yet each holds servers. One without servers costs nothing, and stays.
+        # Capabilities without tools take no place on the list, but they hold servers: they have a
+        # cap of their own. One without servers costs nothing, and stays.
         for takes_slot in (True, False):
             while True:
                 group = [

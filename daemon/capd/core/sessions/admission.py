@@ -1,11 +1,12 @@
-"""Decides what a `tools/call` reaches, whether the client, `tool_call` or a script makes it.
+"""Decides what a call of a tool reaches.
 
-A wire name is the name under which clients know a tool. A tool is *active* if something that is on
-in the session grants it, listed or not.
+A call comes from the client itself, from capd's own tool `tool_call`, or from a script. A wire name
+is the name under which clients know a tool. A tool is *active* if something that is on in the
+session grants it, whether it is listed or not.
 
     name ──a server's active tool────> ActiveTool      check its arguments if needed, then send
-      ├──a tool of capd's own────────> CapdTool        `tool_call` may call unlisted ones, a
-      │                                                script none
+      ├──one of capd's own tools─────> CapdTool        `tool_call` may call unlisted ones alone,
+      │                                                a script none
       ├──the tool of prompt hooks────> PromptHookCall  only for the client itself, and not if the
       │                                                session has no tools of capd's own
       ├──anything else───────────────> NotActive       look it up in the catalog, or refuse
@@ -111,9 +112,10 @@ def active_tool(
 
 
 def app_only_refusal(shown: ShownTool, by: CallOrigin) -> str:
-    """Return why a tool is not called for a model (MCP Apps, `visibility`); empty if it may be.
+    """Return why a tool must not be called; empty if it may be.
 
-    A client itself may call it: it passes on the calls of apps.
+    A tool that is only for its server's app (MCP Apps, `visibility`) may be called by the client
+    itself, which passes on the calls of apps, but not for a model.
     """
     if by == "client" or not is_for_apps_alone(shown.definition):
         return ""
@@ -161,10 +163,10 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
 
 
 def _refusal_of_unnamed(name: str, state: SessionState) -> CallFailedError | None:
-    """Return why a tool of a leased server never got a name for clients.
+    """Return the refusal of `name`, if it would be the name of a tool that was never active.
 
-    Policy denies it, or an overlay (a folder of the user's changes) disables it. The result is None
-    if no such tool would have had the name `name`.
+    Policy denies that tool, or an overlay (a folder of the user's changes) disables it. The result
+    is None if a leased server has no such tool.
     """
     for lease in state.servers:
         server = lease.spec.name

@@ -1,10 +1,10 @@
 """Which calls a person has to approve, and how long an approval lasts.
 
     call ──no `ask` rule matches──────────────> sent
-      ├──a lasting approval for its tool──────> sent
+      ├──its tool is approved already─────────> sent
       └──a rule matches──> open ──once────────> sent
                              ├──session───────> sent, and every later call in the session
-                             ├──always────────> sent, and every later call of the tool
+                             ├──always────────> sent, and every later call in any session
                              ├──refuse────────> refused
                              └──no answer─────> refused
 
@@ -138,8 +138,8 @@ class Question:
     hint: Hint
     rule: AskRule
     is_far: bool = False
-    """Whether its session came over a bridge. Permanent approvals do not apply to such a session,
-    and `always` counts as `session`."""
+    """Whether its session came over a bridge, from another host or a container. Permanent approvals
+    do not apply to such a session, and `always` counts as `session`."""
 
     def text(self) -> str:
         """Return the question for a person, a few lines of plain text."""
@@ -159,7 +159,7 @@ def shown_word(text: str) -> str:
 
 
 class Approvals:
-    """The calls of all sessions that wait for a person, and the tools with a lasting approval."""
+    """The calls of all sessions that wait for a person, and the approvals that were given."""
 
     def __init__(self, lasting: Iterable[PermanentApproval] = ()) -> None:
         self._lasting = {each.key: each for each in lasting}
@@ -233,8 +233,8 @@ class Approvals:
     def forget(self, name: str) -> list[PermanentApproval]:
         """Withdraw the permanent approvals of `name`; return them.
 
-        `name` is `server:tool`, or a server's name for all of its tools. Approvals for a session of
-        the same tools are withdrawn as well.
+        `name` is `server:tool`, or a server's name for all of its tools. Approvals of these tools
+        for single sessions are withdrawn as well.
         """
         forgotten = [each for each in self._lasting.values() if name in {each.name, each.server}]
         for each in forgotten:

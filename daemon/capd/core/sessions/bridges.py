@@ -87,10 +87,10 @@ def far_folder(path: str) -> str:
 def with_bridge(
     rules: SessionRules, bridge: str, bridges: Mapping[str, BridgeRules]
 ) -> SessionRules:
-    """Return the rules of a session over `bridge`, a connection from another host or a container.
+    """Return `rules`, limited to what a session over `bridge` may do.
 
-    `bridges` has the rules of each bridge; one that is not there denies everything. Routing learns
-    nothing from such a session, and it may not run scripts.
+    `bridges` has the rules of each bridge. A bridge without rules denies everything. Routing learns
+    nothing from a session over a bridge, and the session may not run scripts.
     """
     table = bridges.get(bridge, BridgeRules()).policy
     place = f"[bridges.{bridge}]"

@@ -10,8 +10,8 @@ its SKILL.md names:
       capd: git, files-edit                                      capabilities, for capd alone
     ---
 
-`capd` may also be a field of the frontmatter itself, and so may `capabilities`, with the same
-meaning, as in the skills of taps. All other fields are for the client alone.
+The frontmatter itself may also have a field `capd` or `capabilities`, with the same meaning. capd
+ignores all other fields.
 """
 
 import re
@@ -40,7 +40,7 @@ _BESIDE_SKILL = frozenset(
         " used uses using was we what when where which who why will with write you your",
     )
 )
-"""Words that stand beside `skill` in messages that call none by its name."""
+"""Common words. Beside `skill` in a message, they are not the name of a skill."""
 
 _NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,99})?")
 _CAPABILITY = lazy_pattern(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -102,7 +102,7 @@ def skill_needs(content: bytes) -> SkillNeeds:
 
 
 def tool_of(word: str) -> str:
-    """Return capd's name for a tool that an entry of `allowed-tools` means.
+    """Return capd's name for the tool in an entry of `allowed-tools`.
 
     The name is the one that capd gives the tool for clients, without a client's prefix. `SERVER__*`
     stands for all tools of a server. A client's own tools, such as `Read`, and capd's own tools,
@@ -149,9 +149,9 @@ def named_in(message: str, skills: Collection[str], of_project: Collection[str] 
 
     `/tidy`, `$tidy` and `@tidy` name the skill `tidy`, and so do `the tidy skill` and `skill tidy`.
     A name of several parts, such as `tidy-boats` or `harbour:tidy`, is no common word, so it is
-    enough by itself. This does not hold for the skills in `of_project`: a stranger may have named
-    one `unit-tests`, so that ordinary messages would use it. A skill of a project that is called
-    `the` or `this` therefore counts only with a mark, as in `/the`.
+    enough by itself. This does not hold for `of_project`, the skills that come with the project: a
+    stranger may have named one `unit-tests`, a word of ordinary messages. If such a skill has a
+    common word as its name, such as `the`, only the mark names it, as in `/the`.
     """
     if not skills:
         return []

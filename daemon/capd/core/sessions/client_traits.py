@@ -1,8 +1,8 @@
 """How clients treat a changing list of tools, and the other traits of each.
 
-The facts are in `clients.toml`. capd assumes that a client that is not in that table lists again,
-until it observes the contrary. `surface_mode` decides which tools a client is shown because of it.
-A wire name is the name under which clients know a tool.
+The traits of known clients are in `clients.toml`. capd assumes that any other client lists again
+after a change, until it observes the contrary. From the traits, `surface_mode` decides which tools
+a client is shown. A wire name is the name under which clients know a tool.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,10 +25,10 @@ class ClientTraits:
     """One entry of `clients.toml`: how a client lists tools, names them, and runs its model."""
 
     names: tuple[str, ...] = ()
-    """The names that it gives itself, in its handshake or to the shim; globs are allowed."""
+    """The names that it gives itself, in its handshake or to the shim (`capd mcp`), as globs."""
     relists: Relists = "mid_turn"
-    """When a changed list reaches its model: in the same turn, from the next turn on, one model
-    response late, or never."""
+    """When a changed list reaches its model: from the next turn on (`before_turn`), in the same
+    turn (`mid_turn`), one model response late (`lag`), or never."""
     stateless_relists: bool = False
     """Whether the client was also seen to list again in the stateless generation of MCP."""
     appends: bool = False
@@ -42,7 +42,7 @@ class ClientTraits:
     reads_instructions: bool = True
     """Whether its model gets a server's `instructions`. If not, a prompt hook delivers them."""
     asks_per_tool: bool = False
-    """Whether its user allows tools one by one, by name, and read-only ones without asking."""
+    """Whether its user allows each tool by name, and it calls read-only tools without asking."""
     defers_tools: bool = False
     """Whether it keeps the tools of servers from its model until its own search has found them."""
     context: int = 200_000
@@ -70,9 +70,10 @@ UNKNOWN = ClientTraits()
 
 
 def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[str, ClientTraits]:
-    """Return the key and the traits of the first entry of `table` that matches any of `names`.
+    """Return the key and the traits of the first entry of `table` that matches a client.
 
-    A client without an entry has the key `""` and the default traits.
+    `names` are the client's names, of which the first that matches any entry decides. A client
+    without an entry has the key `""` and the default traits.
     """
     for name in names:
         folded = name.casefold()

@@ -1,7 +1,7 @@
 """What was delivered in each conversation of a session's client.
 
-Deliveries are texts for the model: the index of capabilities, skills, memories, and call cards,
-each of which says in one line how to call a tool.
+Deliveries are texts for the model: the index of capabilities, skills, memories, and call cards. A
+call card says in one line how to call a tool.
 
     no id yet ──the first id──> the conversation gets that id
     current ──another id──> that conversation becomes current, and is created if it is new
@@ -52,7 +52,7 @@ class Conversation:
     cards: dict[tuple[Grant, str], None] = field(default_factory=dict)
     """The call cards that the model has, each by its tool and a digest of the tool's definition."""
     unusable: set[CapabilityId] = field(default_factory=set)
-    """Capabilities of which the model knows that they fit and cannot be switched on."""
+    """Capabilities that fit but cannot be switched on, as the model was told."""
 
     skills: dict[WireName, None] = field(default_factory=dict)
     """The skills that were delivered to the model."""

@@ -41,11 +41,12 @@ def activate_ranked(
     is_seen: bool,
     suggested_before: Container[Grant] = (),
 ) -> TurnTools:
-    """Switch on at most `most` of the `ranked` tools, the best first, and suggest the others.
+    """Select the best `most` clear tools of `ranked`; switch them on, or suggest them.
 
-    Return both. `is_seen` says whether the model sees an added tool before it answers. If it does
-    not, or if the list is full, a tool is suggested instead. A tool that is on but not listed is
-    suggested, too. Tools in `suggested_before` were suggested before, and are not suggested again.
+    Pinned tools are left out. `is_seen` says whether the model sees an added tool before it
+    answers. If it does, the selected tools are switched on, and those for which the list has no
+    room are suggested. If it does not, each selected tool that is not listed is suggested, and
+    nothing is switched on. Tools in `suggested_before` are not suggested again.
     """
     clear = [each.tool for each in ranked if each.is_clear and not each.is_pinned]
     wanted = {tool.grant: tool for tool in clear[: min(most, state.active.tool_cap)]}
@@ -66,10 +67,9 @@ def activate_ranked(
 def activate_planned(
     state: SessionState, tools: Sequence[SingleTool], now: float, *, is_seen: bool
 ) -> TurnTools:
-    """Switch `tools` on, best first; return them, and which of them to suggest by name.
+    """Switch `tools`, best first, on; suggest those that the model will not see on its list.
 
-    A tool is suggested if the model will not see it on the list. `is_seen` says whether the model
-    sees an added tool before it answers.
+    `is_seen` says whether the model sees an added tool before it answers.
     """
     step = state.activate_tools(tools, now, [tool.grant for tool in tools])
     on = state.active.grants

@@ -59,7 +59,7 @@ def remotes_of(config: str) -> tuple[str, ...]:
 def shown_remote(url: str) -> str:
     """Return a remote's URL as `host/path`, without scheme, user, port and `.git`.
 
-    A remote that is a folder gives an empty text.
+    The result is empty if the remote is a folder, or has more than 256 characters.
     """
     parts = _SCHEME.fullmatch(url) or _SCP.fullmatch(url)
     if parts is None:

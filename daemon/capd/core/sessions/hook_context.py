@@ -4,8 +4,8 @@ A prompt hook is a program that a client runs for each message of its user. It s
 message, and capd's answer becomes a part of the prompt.
 
 If the message switched a capability on, the text names it and its tools. A capability or a skill
-that only may fit is suggested in at most 60 tokens, with the call that switches it on. The text
-says why a capability that fits cannot be switched on. If none of this applies, the text is empty.
+that may fit is suggested in at most 60 tokens, with the call that switches it on. If a capability
+fits but cannot be switched on, the text says why. If none of this applies, the text is empty.
 All texts of a turn together have at most 150 tokens (docs/design/context.md). `turn_cards` writes
 the signatures of single tools. A wire name is the name under which clients know a tool or a prompt.
 """
@@ -27,7 +27,7 @@ TURN = WireName("capd_turn")
 
 EVENT = "UserPromptSubmit"
 TOOL_EVENT = "PreToolUse"
-"""The event of a hook before a tool is used: a skill, or a tool of capd's."""
+"""The event of a hook that runs before the model uses a skill or one of capd's tools."""
 AGENT_BEGINS = "SubagentStart"
 AGENT_ENDS = "SubagentStop"
 _MOST_NAMES = 12
@@ -44,7 +44,7 @@ _PART = lazy_pattern(r"[A-Za-z]+|[^\sA-Za-z]")
 
 _MOST_KEYS = 2
 _LONGEST_NAME = 24
-"""A longer name could take more than its share of the tokens."""
+"""The most characters of a capability's or program's name. A longer one is cut."""
 
 
 class TurnArguments(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
 def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts, room: int) -> str:
     """Return the text `sentence: names.`, with the first name and as many others as fit.
 
-    The names take at most `room` tokens.
+    With more than one name, the text has at most `room` tokens. Without names it is empty.
     """
     fitting = ""
     for count in range(1, min(len(names), _MOST_NAMES) + 1):
@@ -158,7 +158,7 @@ def short_name(name: str) -> str:
 
 
 def skill_text(prompt: WireName, description: str, enabler: str, costs: TokenCosts) -> str:
-    """Return the line for a model that suggests a skill, with the call that uses it.
+    """Return the line that suggests a skill to a model, with the call that uses it.
 
     `prompt` is the skill's name as a prompt, `enabler` the client's name for capd's tool
     `capability`. The description is left out if the line would have more than `SUGGESTION_TOKENS`.
@@ -199,8 +199,8 @@ def join_texts(*parts: str) -> str:
 def notice(decision: Decision, problem: str = "") -> str:
     """Return the line that tells the user which capability a message switches on.
 
-    The line is empty if it switches none on. `problem` is why the capability could not be switched
-    on; the line then says only that it could not be.
+    The line is empty if the message switches none on. `problem` is the reason why the capability
+    could not be switched on. The line then says that, without the reason.
     """
     if decision.outcome != "activate" or decision.id is None:
         return ""

@@ -5,7 +5,7 @@ message to capd. The shim is the process `capd mcp`, which a client starts as it
 client starts both, and some clients give both the same conversation id. These rules are tried in
 order, and the first that finds any session decides:
 
-    session id      the client's own id of the conversation, known from the hello or an earlier hook
+    session id      the client's own id of the conversation, from the shim or an earlier hook
     common parent   the nearest process above the hook that also started a shim; shims of other
                     clients do not count, because one editor may start several clients. If it
                     started several shims, those in the hook's project, if there are any

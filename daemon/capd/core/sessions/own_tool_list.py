@@ -1,8 +1,9 @@
-"""The list of capd's own tools. `actors/session/own_calls` answers calls of them.
+"""capd's own tools, and which of them a session offers.
 
-These tools come first on every list, in this order, and are never evicted. If a client adds no
-prefix to tool names, capd adds `capd_`, so that the names differ from those of other programs'
-tools. The wire name of an own tool is its name on the list, `capd_` included.
+`actors/session/own_calls` answers calls of these tools. They come first on every client's list, in
+the order of `OWN_TOOLS`, and are never evicted. If a client adds no prefix to tool names, capd adds
+`capd_`, so that the names differ from those of other programs' tools. The wire name of an own tool
+is its name on the client's list, `capd_` included.
 """
 
 from collections.abc import Iterable, Mapping

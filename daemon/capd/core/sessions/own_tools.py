@@ -177,7 +177,7 @@ def for_person(text: str) -> str:
 
 
 def unknown(name: str, why: Unknown) -> str:
-    """Return the answer for a name that no installed capability has."""
+    """Return the answer for a name that means no usable capability; `why` has the reason."""
     near = f" Near names: {', '.join(why.near)}." if why.near else f" {SEE_ALL}"
     return f"Capability {echo(name)} cannot be used: {why.reason}.{near}"
 
@@ -211,14 +211,14 @@ def denied_by_policy(name: CapabilityName, reason: str) -> str:
 
 
 def nothing_to_activate(name: CapabilityName) -> str:
-    """Return the answer to `enable` for a capability without servers and dependencies."""
+    """Return the answer to `enable` for a capability with neither servers nor dependencies."""
     return (
         f"Capability '{name}' defines no server and no dependency: there is nothing to switch on."
     )
 
 
 def builtin_unsupported(name: CapabilityName) -> str:
-    """Return the answer to `enable` for a capability that another program has built in."""
+    """Return the answer to `enable` for a capability that is built into another program."""
     return (
         f"Capability '{name}' is built into the program that its tap was written for; capd cannot "
         "run it (builtin_unsupported)."
@@ -299,8 +299,8 @@ def disabled(
 ) -> str:
     """Return the answer of the tool `capability` to a `disable` that worked.
 
-    `stopped` are the servers that it stopped, and `kept` has each server that still runs, with what
-    uses it.
+    `stopped` are the servers that nothing uses any longer, and `kept` has each server that is still
+    used, with what uses it.
     """
     return _off(f"Capability '{name}' is off.", stopped, kept)
 

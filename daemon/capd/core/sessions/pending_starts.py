@@ -24,7 +24,7 @@ def verdict(*, is_over: bool, is_on: bool, has_changed: bool) -> Verdict:
 
     `is_over` says that the start was withdrawn, `is_on` that the capability came on meanwhile.
     `has_changed` says that policy, or the trust in a project, has changed since the start was
-    checked: `again` means to check the start again, with the servers that are ready.
+    checked: `again` means to check the capability again and start it anew.
     """
     if is_over:
         return "over"
@@ -35,7 +35,7 @@ def verdict(*, is_over: bool, is_on: bool, has_changed: bool) -> Verdict:
 
 @dataclass(slots=True)
 class PendingStarts:
-    """The starts in progress of one session, by the servers that they want.
+    """The servers that the starts in progress of one session want, and the leases for them.
 
     A start is the switching on of a capability.
     """

@@ -1,10 +1,10 @@
 """What a session may use, and which calls a person has to approve, by the user's rules.
 
-A rule is a pattern like those of `allowed_tools`: `server:name` with the shell's globs in either
-part, or `name` alone for every server. A name is that of a tool or prompt, or the URI of a resource
-or template. Whatever matches a deny rule is denied. If a table has allow rules, whatever matches
-none of them is denied as well. Several tables may apply to a session, such as `[policy]` and
-`[policy.clients.zed]`; a name has to be permitted by each.
+A rule is a pattern: `server:name` with the shell's globs in either part, or `name` alone for every
+server. A name is that of a tool or prompt, or the URI of a resource or template. Whatever matches a
+deny rule is denied. If a table has allow rules, whatever matches none of them is denied as well.
+Several tables may apply to a session, such as `[policy]` and `[policy.clients.zed]`; a name has to
+be permitted by each.
 
 An ask rule forbids nothing: a person approves each call of a tool that it matches. In such a rule
 `destructive` also stands for every tool that counts as destructive (`core/sessions/approval`).
@@ -53,7 +53,7 @@ class Policy:
     _verdicts: dict[tuple[str, str], Restriction | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Cached verdicts by server and name. The tables never change, so they stay valid."""
+    """Cached verdicts by server and name. They stay valid, because the tables never change."""
     asks: bool = field(init=False, repr=False, compare=False)
     """Whether any table has an ask rule."""
 
@@ -86,7 +86,7 @@ class Policy:
         ]
 
     def _first_restriction(self, server: str, name: str) -> Restriction | None:
-        # A deny rule matches whatever the case: a capital letter must not evade it.
+        # A deny rule ignores case, so that a capital letter cannot evade it.
         folded_server, folded_name = server.casefold(), name.casefold()
         for table in self.tables:
             denied = _rules(table.deny, is_folded=True).first(folded_server, folded_name)

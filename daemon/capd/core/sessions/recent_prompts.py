@@ -19,7 +19,7 @@ class RecentPrompts:
     """The last prompts of one session. Only a hash of their text is kept."""
 
     def __init__(self) -> None:
-        # No deque: an empty one is 600 bytes, and most sessions hear of no prompt.
+        # No deque: an empty one is 600 bytes, and most sessions get no prompt.
         self._prompts: tuple[tuple[int, str, float], ...] = ()
 
     def is_again(self, text: str, turn: str, now: float) -> bool:

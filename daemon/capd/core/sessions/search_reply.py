@@ -51,10 +51,10 @@ class ShownHit:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The texts of the found tools, and those tools that the texts say how to call."""
+    """The texts about the found tools, and the tools whose text suffices for a call."""
 
     full: tuple[WireName, ...]
-    """The tools that the answer says how to call; they are switched on."""
+    """The tools whose text suffices for a call; they are switched on."""
     blocks: tuple[str, ...]
     """The text of each hit, in the order of the hits."""
     read_only: frozenset[WireName] = frozenset()

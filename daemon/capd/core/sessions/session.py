@@ -1,17 +1,17 @@
 """The state of one session: its active set, its surface, and its leases.
 
 The active set is what is switched on: capabilities, single tools, and pins (tools that are always
-on). The surface is the list of tools that the client is shown. A wire name is the name under which
-clients know a tool. A lease keeps an instance, the running connection to a server, alive for the
-session. A turn is one message of the user.
+on). The surface is the tools that the client may call, of which its list may show only a part. A
+wire name is the name under which clients know a tool. A lease keeps an instance, the running
+connection to a server, alive for the session. A turn is one message of the user.
 
 Pure state: a method takes facts and returns a `Step`, which says what changed and which leases to
 release. Capabilities, single tools and pins grant tools. A tool is on the surface while anything
 grants it, and a server is leased while anything that is on needs it.
 
 There is one exception: a tool that is evicted during a turn stays on the surface until the next
-turn begins, so that the client's list does not shrink within a prompt. `granted_by` tells that
-nothing grants it any longer.
+turn begins, so that the client's list does not shrink within a prompt. For such a tool,
+`granted_by` returns None.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,9 +46,10 @@ class ServerLease:
     spec: ServerSpec
     identity: ServerIdentity
     instance: InstanceId
-    """`NO_INSTANCE` until the server's first use: for single tools, and in a restored session."""
+    """`NO_INSTANCE` until the server is first used: for single tools and pins, and in a restored
+    session."""
     tools: tuple[ToolDefinition, ...]
-    """The tools that the server lists; before its first start, the ones that were switched on."""
+    """The tools that the server lists; before it has started, tools that it is known to have."""
     via: CapabilityId | None = None
     """The capability whose dependencies must be installed before the server starts; None if the
     server has started, and so needs no installation."""
@@ -71,7 +72,7 @@ class SingleTool:
 
 
 class _Offer(NamedTuple):
-    """What a capability gets from one of its servers: the tools, by filters and policy."""
+    """The tools of one server that a capability's filters keep and policy permits."""
 
     grants: list[Grant]
     denied: int
@@ -132,12 +133,13 @@ class SessionState:
     ) -> Step:
         """Switch on a capability; return the changes.
 
-        `servers` are the leases on its servers, which are all ready. `now` is the time of its use.
+        `servers` are the leases on its servers, which are all ready. `now` is the time at which the
+        capability counts as used.
         """
         before = self.surface.listed
         replaced: list[ServerLease] = []
         relisted = Step()
-        # A server that lists tools again may have capabilities evicted: this one is not the oldest.
+        # A server's new list of tools may evict the oldest capability. This one must not be that.
         self.active.touch(capability.id, now)
         for server in servers:
             old = self._leases.get(server.identity)
@@ -148,7 +150,7 @@ class SessionState:
                 step = self.update_server(server.identity, server.instance, server.tools)
                 relisted = relisted.then(step)
             self._leases[server.identity] = server
-        # An evicted capability may have been the last that needed one of these servers.
+        # A capability evicted just now may have been the last that needed one of these servers.
         self._leases.update((server.identity, server) for server in servers)
         self._specs[capability.id] = capability
         for server in servers:
@@ -250,7 +252,7 @@ class SessionState:
         return self._follow(self.active.deactivate_tool(grant), before)
 
     def find_tool(self, name: str) -> Grant | None:
-        """Return the active tool that `name` names; None if none does.
+        """Return the active tool called `name`; None if there is none.
 
         `name` is the tool's name for clients, or `server:tool`.
         """
@@ -289,9 +291,9 @@ class SessionState:
         return self._follow(change, before, tuple(redefined))
 
     def restrict(self, policy: Policy) -> Step:
-        """Replace the policy: switch off what it denies, and on again what it permits.
+        """Replace the policy, and return the changes.
 
-        Return the changes.
+        Tools that it denies go off. Tools of capabilities and pins that it permits come on again.
         """
         self.policy = policy
         step = Step()
@@ -363,7 +365,10 @@ class SessionState:
         return self._leases.get(server)
 
     def granted_by(self, grant: Grant) -> ServerLease | None:
-        """Return the lease of a tool's server; None if nothing grants the tool any longer."""
+        """Return the lease on the server of a tool on the surface.
+
+        The result is None if nothing grants the tool any longer.
+        """
         return None if grant in self._leaving else self._leases.get(grant.server)
 
     @property

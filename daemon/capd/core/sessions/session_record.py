@@ -98,8 +98,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     """Every wire name that a tool of the session ever had."""
     version: int = VERSION
     subscriptions: dict[str, ServerIdentity] = {}
-    """The server of each resource that the client has subscribed to, by its URI. Only clients of
-    the handshake generation have entries."""
+    """The server of each resource that the client has subscribed to, by its URI. Only clients that
+    began with `initialize` have entries."""
     tools: list[SavedTool] = []
     """The tools that are on by themselves, in the order of their activation."""
     is_routed: bool | None = None
@@ -119,8 +119,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     tasks: dict[str, list[ServerIdentity]] = {}
     """The servers that run an MCP task of the client, by the task's id."""
     apps: list[dict[str, ServerIdentity]] = []
-    """The servers of MCP apps by the URI of the app's page: first those on which an app's tool was
-    called, then those from which a page was read."""
+    """Two mappings of the URI of an MCP app's page to a server. The first has the servers on which
+    the app's tool was called, the second those from which the page was read."""
     digest: str = ""
     """Digest of the bytes before it in the file, so it must stay the last field. It is empty in a
     file of an earlier capd, and in every record that is not in a file."""
@@ -132,7 +132,7 @@ def token_digest(resume: str) -> str:
 
 
 def may_resume(record: SessionRecord, resume: str) -> bool:
-    """Tell whether a client may resume a saved session, which no connection uses.
+    """Tell whether a client may resume a saved session that no connection uses.
 
     Because no connection uses the session, its key is enough: an empty `resume` is accepted. A
     token that is not empty must be the last one that the session had (docs/protocol.md, "Opening").

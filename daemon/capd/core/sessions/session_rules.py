@@ -41,7 +41,7 @@ class SessionRules:
     projects: tuple[tuple[str, PolicyRules], ...] = ()
     """Policy tables by a project's folder."""
     added: tuple[PolicyRules, ...] = ()
-    """The policy tables of the session's profile."""
+    """The policy tables of the session's profile and bridge."""
     off: tuple[tuple[str, str], ...] = ()
     """The capabilities that a profile switches off, each with the profile's name."""
     table: Mapping[str, ClientTraits] = field(default_factory=dict)

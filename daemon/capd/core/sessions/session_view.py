@@ -73,7 +73,7 @@ class SessionView:
         """Begin without facts about the client; `decide` takes them.
 
         With `is_bare` the session is a plain aggregator: it lists every active tool, and none of
-        capd's own. `has_results` says that long results are stored, and read by handle. `client`
+        capd's own. `has_results` says that long results are stored, to be read later. `client`
         and `version` come from the hello. `habits` are the observations of clients so far, `domain`
         is the session's domain. `shares` is the view of the conversation whose list of tools a
         sub-agent is shown.
@@ -280,7 +280,7 @@ class SessionView:
 
     @property
     def whole_bytes(self) -> int:
-        """The most bytes of definitions with which the session looks up all tools; 0 for never."""
+        """All tools are looked up if their definitions have at most this many bytes; 0: never."""
         # A user who pins tools has decided what is always listed.
         is_decided = self._is_set or self.rules.pins or self._kept is not None
         return 0 if is_decided or self.is_bare else WHOLE_BYTES

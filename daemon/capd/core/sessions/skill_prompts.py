@@ -98,6 +98,6 @@ def out_of_time(name: str) -> str:
 
 
 def unknown_skill(name: str, why: Unknown) -> str:
-    """Return the answer for a name that no skill has."""
+    """Return the answer for a name that means no usable skill; `why` has the reason."""
     near = f" Near names: {', '.join(why.near)}." if why.near else ""
     return f"Skill {echo(name)} cannot be used: {why.reason}.{near}"

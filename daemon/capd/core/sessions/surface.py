@@ -1,4 +1,4 @@
-"""The tools that a session is shown, in order, and the exact bytes of that list.
+"""The tools that a session's client may call, and the exact bytes of the list that it is shown.
 
 A tool is *granted* if a capability or pin that is on has it, or if it is on by itself. Its *wire
 name* is its name on the list. *Own* tools are capd's.
@@ -61,7 +61,7 @@ class ShownTool:
     json: bytes
     """The entry in `tools/list` as the client gets it."""
     whole: bytes = b""
-    """The same entry with its output schema, if `json` has none because it was removed."""
+    """The same entry with its output schema, if that was removed from `json`; otherwise empty."""
     edit: ToolEdit | None = None
     """How an overlay of the user changes the tool; None if none does."""
     page: str = ""

@@ -103,7 +103,8 @@ def _automatic(
 class RelistWatch:
     """Learns whether a client sends `tools/list` again after it was told of a change.
 
-    A client that lists again in every turn, without a notification, also counts as one that does.
+    A client that sends `tools/list` in two turns without a notification also counts as one that
+    lists again.
     """
 
     # Slots save memory: every idle session has one of these objects.
@@ -118,7 +119,8 @@ class RelistWatch:
 
     def __init__(self) -> None:
         self.was_seen: bool | None = None
-        """True if the client has listed again, False after `TURNS` turns without, None before."""
+        """True if the client has listed again, False if it did not for `TURNS` turns after a
+        notification, None if neither is known yet."""
         self._is_behind = False
         self._turns = 0
         self._has_turned = False

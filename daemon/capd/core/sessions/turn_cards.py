@@ -7,8 +7,9 @@
 
 A call card is a tool's signature, with or without its description. The best card comes first, with
 its description, then the signatures of the next two. If room is left, signatures of further tools
-follow, those used in the last day before others and short ones before long ones. Descriptions of
-the second and third card come last: a signature of ten tokens may save a search of a few hundred.
+follow, those used in the last day before others and short ones before long ones. The descriptions
+of the second and third card are added last: a signature of ten tokens may save a search of a few
+hundred.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,7 +27,7 @@ MOST_SIGNATURES = 12
 SHORT_TOKENS = 30
 """The longest signature, in tokens, after the first three."""
 USED_TOKENS = 48
-"""The longest signature, in tokens, of such a tool that was used in the last day."""
+"""The same limit for a tool that was used in the last day."""
 RANK_TOKENS = 2
 """Each place in the ranking counts like this many tokens: a tool comes before the one ranked just
 above it only if its signature is shorter by more than this."""
@@ -48,9 +49,9 @@ class RemainingTools:
 
     capability: CapabilityName
     names: frozenset[WireName]
-    """The tools for which this turn has a call card."""
+    """The tools whose call cards this turn's text may have."""
     beyond: int
-    """How many more there are, without a card in this turn."""
+    """How many more tools there are, whose cards this turn's text cannot have."""
     finder: str
     """The name under which the client knows the tool that finds them."""
 
