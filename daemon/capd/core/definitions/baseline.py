@@ -28,7 +28,7 @@ MOST_DIGESTS = 8
 MOST_TOOLS = 4000
 
 MOST_TEXT_BYTES = 24 << 20
-"""The most bytes of definitions that are kept of one server; of others, only digests are kept."""
+"""If the definitions of one server have more bytes, only digests of the trusted ones are kept."""
 
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 

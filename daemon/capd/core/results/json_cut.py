@@ -225,7 +225,7 @@ def encoded_width(text: str) -> int:
 
 
 def _need(data: bytes, fair: int) -> int:
-    """Return how many characters a value needs: all of its own, but at most `fair` if it can be cut.
+    """Return how many characters a value needs: its own, but at most `fair` if it can be cut.
 
     Only objects, lists and texts can be cut.
     """

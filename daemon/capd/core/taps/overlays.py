@@ -125,7 +125,7 @@ def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
 def overlaid(taps: Iterable[Tap], overlays: Iterable[Overlay]) -> Overlaid:
     """Return `taps` with the changes of `overlays`. Of several descriptions the first counts.
 
-    A capability that an overlay names and its tap lacks is a finding.
+    There is a finding for each capability that an overlay names and its tap lacks.
     """
     result = list(taps)
     findings: list[Finding] = []

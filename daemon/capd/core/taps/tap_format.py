@@ -1,9 +1,9 @@
 """The format of a tap's files: parses capabilities, and reports findings.
 
-A capability is a folder with `config.toml` (triggers, domains) and one or more provider files.
-`default.toml` is the provider that is used. `default.toml` is a provider file itself, a link to
-one, or a file that contains only the name of another one. git writes links in this last form where
-it has no symlinks. Parts that are not valid are left out and reported; the rest stays usable
+A capability is a folder with `config.toml` (triggers, domains) and one or more provider files, each
+of which defines servers. `default.toml` is the provider that is used: it is a provider file itself,
+a link to one, or a file that contains only the name of another one. git writes links in this last
+form where it has no symlinks. Parts that are not valid are left out and reported; the rest stays usable
 (docs/design/catalog.md).
 """
 

@@ -91,7 +91,7 @@ class TomlFolder:
         return tuple(islice(kept, MOST_TRIGGERS))
 
     def strings(self, value: Any, file: str, key: str) -> tuple[str, ...]:
-        """Return the texts in `value`, the list of the key `key`; report other items."""
+        """Return the texts in the list `value`, which is that of `key`; report any other item."""
         if not isinstance(value, list):
             self.add(file, f"`{key}` is not a list of texts", near=key)
             return ()

@@ -31,12 +31,12 @@ from capd.core.tools.read_only import is_read_only
 from capd_protos.types import WireName
 
 MOST_SIGNATURE = 110
-"""If the arguments have more characters, about 35 tokens, optional ones are written without types.
-"""
+"""If the arguments have more characters than this (about 35 tokens), optional ones are written
+without types."""
 MOST_BRIEF = 60
 """The same limit for a card without its description."""
 MOST_REQUIRED = 260
-"""The most characters of required arguments; more are cut after a whole argument."""
+"""The most characters of required arguments. Those that do not fit are left out."""
 MOST_DESCRIPTION = 72
 """The most characters of a description, of which a card has the first sentence."""
 MOST_ARGUMENTS = 24

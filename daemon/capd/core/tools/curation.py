@@ -31,12 +31,12 @@ WINDOW = 86_400.0
 
 CLEAR_COSINE = 0.4
 CLEAR_WORDS = 2.0
-"""The least rarity, in sum, of the words that a clear tool shares with the message. A word that
+"""The least sum of the rarities of the words that a clear tool shares with the message. A word that
 only one tool has counts 1, so two such words are enough, or more words that are less rare."""
 CLEAR_WORDS_ALONE = 3.5
 """The same limit if there are no vectors."""
 AS_GOOD = 0.05
-"""How far below the best score that of a clear tool may be."""
+"""How far below the best score the score of a clear tool may be."""
 
 USE_WEIGHT = 0.1
 MOST_USES = 15

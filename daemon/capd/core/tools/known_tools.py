@@ -3,7 +3,7 @@
 A capability grants a tool if it has the tool's server, and its filter keeps the tool. A wire name
 is the name under which clients know a tool.
 
-The tools come from the last `tools/list` of each server. A tool is there once, however many
+The tools come from the last `tools/list` of each server. Each tool is known once, however many
 capabilities grant it. A session may use a tool if the session's policy permits it, a capability of
 the session's domain grants it, and the session has the secrets of its server
 (docs/design/catalog.md). A tool that a session may not use has a restriction with the reason.

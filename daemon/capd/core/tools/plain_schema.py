@@ -21,7 +21,7 @@ _CLASSES: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
-    # Not bool, which is an int of Python's; and 5.0, an integer of JSON, is left to the library.
+    # In Python a bool is an int. 5.0, an integer in JSON Schema, is left to the library.
     "integer": lambda value: type(value) is int,
     "number": lambda value: type(value) in {int, float},
 }

@@ -202,7 +202,7 @@ class _Look:
         """Yield what a reference in a subschema may mean, each with the documents around it.
 
         Nothing is yielded for an invalid reference, which is no reason to leave a tool out: a
-        validator reports it when it reaches it, and a client without a validator never does.
+        validator reports the reference when it gets there, and a client without one ignores it.
         """
         if fragment and not fragment.startswith("/"):
             if fragment in self._anchors:

@@ -88,7 +88,7 @@ def pattern_work(pattern: str) -> int:
 
 
 def _class_end(pattern: str, at: int) -> int:
-    """Return where a class of characters such as `[a-z]` ends that begins at `at`.
+    """Return the end of the class of characters, such as `[a-z]`, that begins at `at`.
 
     The result is `at` if none begins there.
     """

@@ -24,7 +24,8 @@ _MOST_LOCKED = 2
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """How many tools and servers a search covers, and which servers and tools it leaves out."""
+    """How many tools and servers a search covers, which servers it leaves out, and how many tools.
+    """
 
     tools: int
     servers: int

@@ -3,8 +3,9 @@
     the server's definition ──edited──> the clients' definition
     a client's call ──sent_arguments──> the server's call
 
-An edit is part of an overlay. It changes what clients see. Policy, approvals, memories and the
-comparison of definitions still use the server's own names and texts (docs/tools.md). An edit of an
+An edit is part of an overlay (a folder of the user's changes) or of a tap. It changes what clients
+see. Policy, approvals, memories and the comparison of definitions still use the server's own names
+and texts (docs/tools.md). An edit of an
 argument that does not exist, or one that hides a required argument without a preset value, is
 reported and ignored.
 """

@@ -45,8 +45,8 @@ MOST_TOOLS = 20_000
 take 31 MB for their vectors, and about as much for their words."""
 
 LEXICAL_CANDIDATES = 512
-"""Rows that are compared by meaning in any case: those that fit a question best by words. This
-matters only where not every row is compared (`vector_search`)."""
+"""How many of the tools that fit a question best by words are compared by meaning in any case. This
+matters only where not every tool is compared (`vector_search`)."""
 
 NEAR = 3
 _NEAR_LOOKED_AT = 20
@@ -317,7 +317,7 @@ class ToolIndex:
         return NameTable(self._bare)
 
     def named(self, name: str) -> WireName | None:
-        """Return the name for clients of the only tool called `name`; None if none or several are.
+        """Return the name for clients of the tool called `name`; None if none or several have it.
 
         `name` is its name for clients or at its server. Spellings that differ in case, dashes or
         underscores count as the same.
