@@ -117,8 +117,8 @@ class GlobSet:
         for character in text:
             mask = masks.get(character)
             if mask is None:
-                # Names are ASCII. For other characters the mask is computed each time and not
-                # stored.
+                # Nearly all names are ASCII. The mask of any other character is computed each time,
+                # and not stored.
                 mask = self._most if character.isascii() else self._mask_of(character)
             states = ((states & mask) << 1) | (states & stays)
             if not states:

@@ -173,7 +173,7 @@ class _Postings:
         for column, factor in wanted:
             if column >= 0:
                 its = slice(self._starts[column], self._starts[column + 1])
-                # Each document is in a posting once, so this indexed addition loses nothing.
+                # A term has one posting for each document, so this indexed addition loses nothing.
                 total[self.numbers[its]] += self._weights[its] * np.float32(factor)
         return total
 

@@ -159,7 +159,7 @@ def flags_among(
     others: Mapping[ServerName, Iterable[ToolName]],
     own: Iterable[str],
 ) -> list[Flag]:
-    """Return flags for tools of `server` whose definitions contain the names of other tools.
+    """Return flags for tools of `server` that have, or mention, the names of other tools.
 
     A flag marks a part that resembles a published attack. `others` are the tools of all servers,
     `own` the names of capd's own tools.

@@ -1,8 +1,8 @@
 """One capability in capability-index.yaml: capd's values, and those that a person changed.
 
 The key `written` of an entry has a short digest of each text and setting as capd wrote it last. A
-value that differs from its digest is a person's, and stays. Facts, such as costs, are overwritten.
-Everything else in the file stays.
+value that does not match its digest was set by a person, and stays. Facts, such as costs, are
+overwritten. Everything else in the file stays.
 """
 
 import hashlib

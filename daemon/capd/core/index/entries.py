@@ -1,4 +1,4 @@
-"""The entry of a capability, and the order of entries."""
+"""The index entry of a capability, and the order of these entries."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from capd.core.index.usual_words import JOINTS, USUAL_WORDS
 from capd.core.lazy_patterns import lazy_pattern
 
-# Token counts of capd's own words in these texts. With them a first turn has room for names even if
-# nothing was counted yet, or if nothing can be counted.
+# Token counts of capd's own words in texts for models. With them a first turn has room for names
+# even if nothing was counted yet, or if nothing can be counted.
 FRAMES: dict[str, int] = {
     "Installed": 1,
     " (verb": 2,

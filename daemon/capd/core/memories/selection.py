@@ -1,8 +1,8 @@
 """Chooses which memories to deliver within a token limit.
 
 Corrective memories, which describe a mistake, come first, and then the others by priority x
-confidence / tokens. If one does not fit, later ones may. The counts are upper bounds, so a text
-never exceeds the limit.
+confidence / tokens. If one does not fit, later ones may. The token counts are upper bounds, so a
+text never exceeds the limit.
 """
 
 from collections.abc import Iterable

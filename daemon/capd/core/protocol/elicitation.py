@@ -2,7 +2,8 @@
 
 The message begins with the server's name from the configuration, never with the name that the
 server gives itself. A form must not ask for a secret (MCP, "Elicitation"): the secret would pass
-through the client's transcript. A URL is shown with its whole host, and must be https or on this machine.
+through the client's transcript. A URL is shown with its whole host, and must be https or on this
+machine.
 """
 
 import ipaddress

@@ -22,7 +22,7 @@ DECISION_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 @dataclass(slots=True)
 class Histogram:
-    """Counts of values by size: how many were at most each bound, and their sum."""
+    """How many values fell between each two bounds, and the sum of all values."""
 
     bounds: Sequence[float]
     counts: list[int] = field(default_factory=list)

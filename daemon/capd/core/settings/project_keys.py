@@ -54,7 +54,7 @@ PROJECT_KEYS: Mapping[Path, How] = {
     ("curation", "scorer"): "tunes",
 }
 _ORDERS: Mapping[Path, tuple[str, ...]] = {
-    # `auto` chooses one of its two neighbours.
+    # `auto` chooses one of its two neighbours, or lists all tools if they are few.
     ("surface", "mode"): ("stable", "auto", "dynamic", "pass-through"),
     ("curation", "kind"): ("top-k", "off"),
 }

@@ -3,8 +3,8 @@
 A capability is a folder with `config.toml` (triggers, domains) and one or more provider files, each
 of which defines servers. `default.toml` is the provider that is used: it is a provider file itself,
 a link to one, or a file that contains only the name of another one. git writes links in this last
-form where it has no symlinks. Parts that are not valid are left out and reported; the rest stays usable
-(docs/design/catalog.md).
+form where it has no symlinks. Parts that are not valid are left out and reported; the rest stays
+usable (docs/design/catalog.md).
 """
 
 import re

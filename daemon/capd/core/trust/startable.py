@@ -45,7 +45,7 @@ class Startable:
     files: Mapping[str, str] = field(default_factory=dict)
     """Digests of the project's files that the definition names, by path."""
     problem: str = ""
-    """Why it cannot be trusted."""
+    """Why it cannot be trusted; empty if it can."""
 
     @property
     def parts(self) -> dict[str, str]:
