@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from capd.core.errors import CapdError
 
 LEAST_DESCRIPTORS = 128
-"""The fewest file descriptors. An idle daemon has 60 open, and the start of a server briefly takes
-20."""
+"""The fewest file descriptors with which the daemon starts. An idle daemon has 60 open, and the
+start of a server briefly takes 20."""
 FEW_DESCRIPTORS = 1024
 LEAST_ADDRESS_BYTES = 1000 * 10**6
 LITTLE_ADDRESS_BYTES = 4000 * 10**6

@@ -125,7 +125,7 @@ def compared(
     now: float,
     elsewhere: Mapping[ToolName, Sequence[bytes]] = {},
 ) -> ComparedList:
-    """Return the server's new record of definitions after an instance has listed its tools.
+    """Return the server's new record after an instance has listed its tools, and new changes.
 
     `baseline` is the old record. `listed` has the tools' definitions as canonical JSON. `elsewhere`
     has the definitions that the server's other running instances list; empty bytes stand for a

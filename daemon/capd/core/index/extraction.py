@@ -16,7 +16,7 @@ from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import CapabilitySpec
 
 ANY_VERB = "use"
-"""The verb if no phrase has a known one."""
+"""The verb if no text of the capability begins with a known one."""
 LONGEST_VERB = 24
 MOST_PHRASES = 2
 LONGEST_DO = 160

@@ -41,7 +41,7 @@ def end_of(result: Result | None, error: Exception | None = None) -> tuple[Recor
 
 
 def is_success(result: Result) -> bool:
-    """Tell whether a `tools/call` result counts as a use of its tool (docs/design/surface.md)."""
+    """Tell whether a `tools/call` result is a success, which counts as a use of its tool."""
     if isinstance(result, LargeResult):
         return result.is_success
     # A search for the member's name is a hundred times faster than parsing a large result.

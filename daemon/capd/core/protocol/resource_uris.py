@@ -1,8 +1,9 @@
 """Finds the server of a resource by its URI.
 
 capd passes URIs on unchanged. It looks a URI up in the servers' resource lists, and then compares
-it with their templates (RFC 6570, as far as MCP servers use it). If several servers are possible,
-none is asked, because a URI may contain something that only its own server should see.
+it with their templates (RFC 6570, as far as MCP servers use it). If several servers list the URI,
+any of them may be asked. If none lists it and it is unclear which one has it, none is asked,
+because a URI may contain something that only its own server should see.
 """
 
 from collections.abc import Container, Iterable, Mapping

@@ -19,12 +19,12 @@ Count = Callable[[bytes], int | None]
 """Returns the number of tokens of a text; None if it is not counted yet."""
 
 MOST_CHANGES = 10
-"""The number of changes that are kept one by one."""
+"""How many of the newest changes are kept one by one."""
 MOST_OPEN = 64
 MOST_OPEN_BYTES = 8 << 20
 """The most bytes of texts that wait to be counted. Further texts are reported as uncounted."""
 _NOT_FIRST = (0xC0, 0x80)
-"""The two highest bits of a byte of UTF-8 that no character begins with."""
+"""The mask and the value of the two highest bits in a UTF-8 byte that begins no character."""
 
 
 @dataclass(frozen=True, slots=True)

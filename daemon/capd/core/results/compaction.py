@@ -259,7 +259,7 @@ class CompactionOptions:
     reader: str = "result_read"
     media_limit: int = MEDIA_LIMIT
     objections: Objections | None = None
-    """Checks structured content against the tool's output schema; None if it has none."""
+    """Checks structured content against the tool's output schema; None if the tool has none."""
     is_promised: bool = True
     """Whether the client was shown the output schema."""
     knows_links: bool = True
@@ -283,7 +283,7 @@ class Compacted:
 
 
 def is_over(parts: ResultParts, limit: int, media_limit: int) -> bool:
-    """Tell whether a result has more characters, or more base64, than its limits allow."""
+    """Tell whether a result has more characters, or more base64, than the limits allow."""
     return parts.characters > limit or parts.media_characters > media_limit
 
 

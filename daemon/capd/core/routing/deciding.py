@@ -10,8 +10,8 @@ A capability that a session cannot use, because a key or a program is missing or
 domain, is ranked with the rest. If it wins, the decision names it and nothing is switched on: the
 second best is not what the user asked for. The registry and `capd eval` both use `decided`.
 
-These steps are for the scorer `evidence`. `trigger_mean` is the published rule, which ranks only
-usable capabilities; with it, only priors and gates follow.
+These steps are for the scorer `evidence`. `trigger_mean` is the published rule from which capd
+started. It ranks only usable capabilities; with it, only priors and gates follow.
 """
 
 from collections.abc import Collection, Mapping, Sequence

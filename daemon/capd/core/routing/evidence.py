@@ -289,7 +289,7 @@ class _Products(NamedTuple):
     """The products of a message's vector with a catalog's vectors."""
 
     images: "Sequence[Vectors]"
-    """The image of the message; nothing without a projection."""
+    """The image of the message (`Projection.images`); nothing without a projection."""
     cosines: "Vectors"
     """The cosine with each trigger; in eight bits if there are many triggers."""
     with_image: "Sequence[Vectors]"

@@ -41,8 +41,8 @@ STEP_DOWN = 0.15
 """If a capability is switched off, this value times its score is subtracted from its part for all
 projects. Its part in the project becomes 0."""
 STEP_OF_ALL = 0.1
-"""Added to the part for all, times the difference between the score and the right score (0 or
-1)."""
+"""Added to the part for all capabilities, times the difference between the score and the right
+score (0 or 1)."""
 PLAUSIBLE = 0.02
 """If a person switches on a capability to which the message gave a lower score, the part for all
 capabilities does not change: the message was not about this capability."""

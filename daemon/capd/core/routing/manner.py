@@ -5,8 +5,8 @@ mess", "the upgrade is postponed". The signs do not depend on any capability. Th
 "none", with calibrated weights like all other evidence. The sign `request` is evidence for a tool,
 so its weight is negative.
 
-That a matter is settled, a complaint, a report and a statement are signs a second time (`bare_...`)
-if the message asks for nothing: "the build is broken, find out why" complains, but wants something.
+Four signs (`settled`, `complaint`, `reported`, `statement`) count a second time, as `bare_...`, if
+the message asks for nothing: "the build is broken, find out why" complains, but wants something.
 """
 
 import re

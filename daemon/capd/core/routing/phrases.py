@@ -4,7 +4,7 @@ A person who writes a trigger expects it to work, however low the message scores
 contains a trigger of two to four words, or five words in a row of a longer one, its capability is
 at least suggested. A message that consists of a trigger usually switches its capability on
 (`core.routing.deciding`). Triggers that a server gave itself (`core.taps.tool_triggers`) do not
-count: with two words such as "run tests" it would be suggested in every conversation.
+count: a server with the trigger "run tests" would be suggested in every conversation.
 """
 
 from array import array

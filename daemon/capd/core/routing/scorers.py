@@ -1,6 +1,7 @@
 """The scorers, which rank capabilities for a message. The routing profile names one of them.
 
-trigger_mean   the published rule: mean of the best top_k cosines with the tap's own triggers
+trigger_mean   mean of the best top_k cosines with the tap's own triggers: the published rule from
+               which capd started (docs/design/routing.md)
 evidence       calibrated probabilities (`core.routing.evidence`)
 """
 

@@ -101,8 +101,8 @@ class Siblings:
 
     Siblings are capabilities whose names share their first part, such as `database-postgres` and
     `database-sqlite`. The families are found with the first message that needs them, or by
-    `prepare`: for ten thousand capabilities that takes as long as a quarter of everything else that
-    routing prepares.
+    `prepare`: for ten thousand capabilities that takes a quarter of the time of everything else
+    that routing prepares.
     """
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:

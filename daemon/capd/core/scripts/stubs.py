@@ -159,10 +159,10 @@ def references(code: str, most: int) -> list[tuple[str, str]]:
 
 
 def bound_names(code: str) -> frozenset[str]:
-    """Return the names that a script assigns, or that stand for something else in it.
+    """Return the names in a script that do not stand for a server's module.
 
-    A call like `name.method()` on such a name is no call of a tool. Names that stand for something
-    else, such as `json`, are in `_TAKEN`.
+    They are the names that the script assigns, and those in `_TAKEN`, such as `json`. A call like
+    `name.method()` on such a name is no call of a tool.
     """
     found = {name for match in _BINDING.finditer(code) for name in _NAME.findall(match[0])}
     return frozenset(found | _TAKEN)

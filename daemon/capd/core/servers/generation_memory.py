@@ -103,7 +103,7 @@ class GenerationMemory:
         return SURE_PATIENCE if is_known or transport == "http" else PROBE_PATIENCE
 
     def scope(self, server: ServerSpec, identity: ServerIdentity, *, by_stateless: bool) -> str:
-        """Return which sessions share an instance: the scope of its definition, or `shared`.
+        """Return which sessions share an instance: the scope of the definition, or `shared`.
 
         `shared` is for an instance that is started in the stateless generation of MCP.
         `by_stateless` says that the client speaks that generation.

@@ -43,7 +43,8 @@ class Answer:
     code: str
     state: str
     iss: str | None
-    """The authorization server that answers; empty if the redirect names several."""
+    """The authorization server that answers; empty if the redirect names several, None if it names
+    none."""
     error: str
 
 

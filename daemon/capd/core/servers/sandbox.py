@@ -182,7 +182,7 @@ class SandboxFeatures:
     bwrap: str = ""
     """The path of `bwrap` (bubblewrap) if it works here, otherwise empty."""
     landlock: tuple[str, ...] = ()
-    """The launcher's argv if the kernel has Landlock, otherwise empty."""
+    """The argv that starts a program under Landlock, if the kernel has it; otherwise empty."""
     can_hide: bool = False
     """Whether a process may create nested mount namespaces."""
     can_separate: bool = False

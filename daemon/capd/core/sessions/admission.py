@@ -5,7 +5,7 @@ is the name under which clients know a tool. A tool is *active* if something tha
 session grants it, whether it is listed or not.
 
     name ──a server's active tool────> ActiveTool      check its arguments if needed, then send
-      ├──one of capd's own tools─────> CapdTool        `tool_call` may call unlisted ones alone,
+      ├──one of capd's own tools─────> CapdTool        `tool_call` may call only unlisted ones,
       │                                                a script none
       ├──the tool of prompt hooks────> PromptHookCall  only for the client itself, and not if the
       │                                                session has no tools of capd's own

@@ -40,7 +40,7 @@ _BESIDE_SKILL = frozenset(
         " used uses using was we what when where which who why will with write you your",
     )
 )
-"""Common words. Beside `skill` in a message, they are not the name of a skill."""
+"""Common words. In a message such as `the skill`, one of them does not name a project's skill."""
 
 _NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(:[A-Za-z0-9][A-Za-z0-9._-]{0,99})?")
 _CAPABILITY = lazy_pattern(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")

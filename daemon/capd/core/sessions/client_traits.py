@@ -42,7 +42,7 @@ class ClientTraits:
     reads_instructions: bool = True
     """Whether its model gets a server's `instructions`. If not, a prompt hook delivers them."""
     asks_per_tool: bool = False
-    """Whether its user allows each tool by name, and it calls read-only tools without asking."""
+    """Whether it asks its user about each tool by name, except about read-only tools."""
     defers_tools: bool = False
     """Whether it keeps the tools of servers from its model until its own search has found them."""
     context: int = 200_000

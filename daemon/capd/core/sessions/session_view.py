@@ -1,8 +1,8 @@
 """How one session appears to its client: the mode of its surface, and which own tools are in it.
 
-The surface is the tools that the client is shown; its mode says which these are (docs/surface.md).
-Own tools are capd's. A wire name is a tool's name on the list, without the prefix that some clients
-add to it.
+The surface is the tools that the client may call; its mode says which of them are on the client's
+list (docs/surface.md). Own tools are capd's. A wire name is a tool's name on the list, without the
+prefix that some clients add to it.
 
 `decide` decides both when the session opens, and once more when the client has sent its name and
 version. After the client's first `tools/list` the view stays the same, so that an equal state

@@ -1,7 +1,8 @@
 """Decides which tools a session's client is shown: the mode of its surface.
 
-The surface is the tools that a session is shown. In mode `stable` they never change, in `dynamic`
-they follow what is on, and in `pass-through` they are all tools (docs/surface.md).
+The surface is the tools that the client may call; the mode says which of them its list has. In mode
+`stable` the list never changes, in `dynamic` it follows what is on, and in `pass-through` it has
+all tools (docs/surface.md).
 """
 
 from dataclasses import dataclass
@@ -47,10 +48,10 @@ def surface_plan(
 
     `wanted` is the user's mode for all clients: `auto`, or one of `Mode`. `is_stateless` says that
     the client speaks the stateless generation. `was_seen` tells whether it was seen to list again
-    after a change; None if that is not known yet. `size_bytes` is the size of all tools, None if
-    not every server's tools are known; `known_bytes` is the size of the known ones. `share` is the
-    part of the client's context that `pass-through` may fill. `is_whole` says that listing every
-    tool costs least (`whole_list`).
+    after a change; None if that is not known yet. `size_bytes` is the size of all tools. It is None
+    if not every server's tools are known, or if the client's list does not take that many.
+    `known_bytes` is the size of the known ones. `share` is the part of the client's context that
+    `pass-through` may fill. `is_whole` says that listing every tool costs least (`whole_list`).
     """
     was_seen = None if traits.is_relists_set else was_seen
     chosen = wanted if wanted != "auto" else traits.mode

@@ -7,7 +7,7 @@ of capd's own, as a plain aggregator does, if all of these hold:
 - every server has listed its tools, so that there is nothing to find,
 - no skill is installed, which a tool of capd's own would have to use,
 - the client's list has room for all of them, and
-- a model reads at most `WHOLE_BYTES` of them.
+- what a model reads of their definitions has at most `WHOLE_BYTES`.
 
 capd's own tools are added to that list when they become useful: once there are more tools than the
 list shows, or once a result was too long and has to be read by handle.

@@ -24,8 +24,7 @@ _MOST_LOCKED = 2
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """How many tools and servers a search covers, which servers it leaves out, and how many tools.
-    """
+    """How many tools and servers a search covers, and what it leaves out."""
 
     tools: int
     servers: int

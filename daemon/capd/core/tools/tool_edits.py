@@ -5,9 +5,8 @@
 
 An edit is part of an overlay (a folder of the user's changes) or of a tap. It changes what clients
 see. Policy, approvals, memories and the comparison of definitions still use the server's own names
-and texts (docs/tools.md). An edit of an
-argument that does not exist, or one that hides a required argument without a preset value, is
-reported and ignored.
+and texts (docs/tools.md). An edit of an argument that does not exist, or one that hides a required
+argument without a preset value, is reported and ignored.
 """
 
 from collections import Counter
