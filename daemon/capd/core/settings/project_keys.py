@@ -58,7 +58,7 @@ _ORDERS: Mapping[Path, tuple[str, ...]] = {
     ("surface", "mode"): ("stable", "auto", "dynamic", "pass-through"),
     ("curation", "kind"): ("top-k", "off"),
 }
-"""The values of keys that are words, in order: each lists no more than the next."""
+"""The values of keys that are words. A project may replace a value only by an earlier one."""
 
 _STARTS = "it starts commands: put servers into .capd/capabilities, and have them trusted"
 _OWN_FILE = "only your own config.toml may set it"
