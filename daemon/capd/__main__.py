@@ -1,4 +1,4 @@
-"""`python -m capd daemon run`: the daemon in the foreground; `main` has the other commands."""
+"""The entry point of `python -m capd`: imports what the command needs, and runs it with `main`."""
 
 import contextlib
 import gc
@@ -17,8 +17,8 @@ def _main(arguments: list[str]) -> int:
     if arguments[:2] == ["daemon", "run"]:
         _leave_foreign_python()
         _open_standard_streams()
-    # Objects that imports create stay for ever. The collector would visit them a hundred times,
-    # which takes an eighth of the CPU time of a daemon's start.
+    # Objects that imports create stay for ever. The garbage collector would visit them a hundred
+    # times during the imports, which takes an eighth of the CPU time of a daemon's start.
     gc.disable()
     command = _imported(arguments)
     gc.freeze()
@@ -129,10 +129,11 @@ def _instead_of(modules: Mapping[str, types.ModuleType | None]) -> Iterator[None
 
 
 def _leave_foreign_python() -> None:
-    """Execute this program again without the `PYTHON*` variables of the caller's environment.
+    """If the environment has `PYTHON*` variables, execute this program again without them.
 
-    A module on a project's PYTHONPATH would be imported in place of one of Python's own. The shim
-    leaves these variables out already; this is for people who type `python -m capd daemon run`.
+    PYTHON_KEYRING_BACKEND is kept. A module on a project's PYTHONPATH would be imported in place of
+    one of Python's own. The shim leaves these variables out already; this is for people who type
+    `python -m capd daemon run`.
     """
     kept = {
         key: value

@@ -1,10 +1,10 @@
 """`python -m capd check [PATH] [--json]`: finds mistakes in taps, overlays and settings.
 
-Each finding has a file, a line and a reason. Without PATH it checks the configuration, every tap of
-the user's list, the starter tap and all overlays. With PATH it checks the tap or the overlay in
-that folder. All providers of a capability (its alternative implementations) are checked, not only
-the selected one. No server is started and the network is not used: a server's tools are taken from
-its last run.
+Each finding has a file, a line and a reason. Without PATH it checks the settings, every tap of the
+user's list, the starter tap, all overlays and the user's own memories. With PATH it checks the tap
+or the overlay in that folder. All providers of a capability (its alternative implementations) are
+checked, not only the selected one. No server is started and the network is not used: a server's
+tools are taken from its last run.
 """
 
 import json
@@ -86,8 +86,9 @@ def main(
     cache: Path | None = None,
     memories: Path | None = None,
 ) -> int:
-    """Check what `arguments` name, print all findings, and return 1 if one of them is an error.
+    """Check what `arguments` name, and print all findings.
 
+    Return the exit code: 0 without errors, 1 with errors, 2 if the arguments are wrong.
     `config`, `cache` and `memories` are the folders of the user's settings, caches and memories.
     """
     paths = [Path(argument) for argument in arguments if argument != "--json"]
@@ -108,10 +109,11 @@ def main(
 
 
 def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path | None) -> None:
-    """Add the tap at `path`, or all installed taps, to `report`, with their mistakes.
+    """Add the tap at `path` to `report`, with its mistakes.
 
-    Overlays are checked with them. `list_file` is the user's list of taps. `cache` is the folder
-    with the tools that servers listed in their last runs; None if there is none.
+    Without `path`, all installed taps are added, and the overlays are checked as well. `list_file`
+    is the user's list of taps. `cache` is the folder with the tools that servers listed in their
+    last runs; None if there is none.
     """
     of_list = Report()
     installed = [
@@ -141,7 +143,7 @@ def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path 
 
 
 def _of_settings(config: Path) -> list[Finding]:
-    """Return the mistakes in config.toml, clients.toml and the variables for settings."""
+    """Return the mistakes in config.toml, clients.toml and the `CAPD_*` environment variables."""
     settings = LiveSettings(config, os.environ, None)
     settings.load()
     return [_of_setting(config, problem) for problem in settings.problems]

@@ -135,11 +135,11 @@ class Children:
         problems: list[str],
         parser: Parser,
     ) -> None:
-        """Create the parts that the actors need.
+        """Keep what the actors are created from; `all` creates them.
 
         `where` are the daemon's folders, `live` its settings, and `environment` is the base of
-        servers' environments. Problems that are found meanwhile are added to `problems`. `parser`
-        reads files that others may have written.
+        servers' environments. `all` adds the problems that it finds to `problems`. `parser` reads
+        files that others may have written.
         """
         self._parser = parser
         self._where = where
@@ -223,7 +223,7 @@ class Children:
 
         @cache
         def control() -> "Control":
-            # Imported with the first command of a person: 40 modules that no session needs.
+            # Imported when a person's first command arrives: no session needs these 40 modules.
             from capd.actors.control.bridges import BridgeMethods  # noqa: PLC0415
             from capd.actors.control.connection import Control  # noqa: PLC0415
             from capd.actors.gateway.bridges import BridgeGateway  # noqa: PLC0415

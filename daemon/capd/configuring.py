@@ -1,6 +1,6 @@
 """`python -m capd config`: prints the settings from the files, for when no daemon runs.
 
-config show [PROJECT]    one JSON document, as the control method `config`
+config show [PROJECT]    one JSON document, the same as the control method `config` returns
 config schema            the JSON Schema of config.toml
 """
 

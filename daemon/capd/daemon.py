@@ -152,10 +152,11 @@ def _import_actors() -> None:
 
 
 def _start_helpers(where: Places, live: LiveSettings, parser: Parser, is_service: bool) -> None:
-    """End the processes that an earlier daemon left, and begin what takes long.
+    """End the processes that an earlier daemon left, and begin two things that take long.
 
-    That is the parser process, which is needed before the daemon can serve if other people's taps
-    were never read, and the sandboxing test, which is needed before the first server starts.
+    One is the start of the parser process, if the user has taps that were never read: the daemon
+    needs it before it can serve. The other is the sandboxing test, which is needed before the first
+    server starts.
     """
     # First, because it ends the helpers of an earlier daemon, and makes the mark for the helpers
     # of this one.
@@ -206,7 +207,7 @@ class Daemon:
         self._path_known = trio.Event()
 
     async def run(self, notifier: Notifier) -> None:
-        """Start the actors, serve until the daemon is stopped, and stop the actors in reverse.
+        """Start the actors, serve until a stop is asked for, and stop the actors in reverse order.
 
         `notifier` reports the daemon's state to systemd.
         """
@@ -311,8 +312,8 @@ class Daemon:
                 if number == signal.SIGHUP and not self._ends_with_terminal():
                     nursery.start_soon(self._reload)
                 elif was_signalled:
-                    # The second signal: exit at once. The guards end every server when this
-                    # process is gone.
+                    # The second signal: exit at once. Each server's guard process ends it when
+                    # this process is gone.
                     os._exit(FAILED)
                 else:
                     was_signalled = True
@@ -340,7 +341,11 @@ class Daemon:
             log.error("reload_failed", reason=str(error))
 
     async def _keep_place(self) -> None:
-        """Until cancelled, restore socket, folder and locks when somebody removes them."""
+        """Restore the socket, its folders and the locks when somebody removes them.
+
+        If another daemon has taken their place for `_PLACE_TAKEN` seconds, stop this one. Return
+        when a stop is asked for.
+        """
         taken_since: float | None = None
         while not self._stop_asked.is_set():
             await trio.sleep(_LOOK_AT_PLACE)
@@ -403,7 +408,10 @@ def _machine() -> MachineLimits:
 
 
 def _raise_descriptor_limit() -> None:
-    """Raise the limit of descriptors: two per session and four per server may be needed."""
+    """Raise the limit of open descriptors to at most MOST_DESCRIPTORS.
+
+    A session may need two, and a server four.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -91,7 +91,7 @@ class _Resolve(msgspec.Struct):
     version: str = "latest"
     wanted: Literal["", "npm", "pypi", "oci", "remote"] = ""
     recorded: dict[str, str] = {}
-    """The integrity of packages that are installed already, by `kind:identifier@version`."""
+    """The integrity hashes of packages that are installed already, by `kind:identifier@version`."""
     taken: list[str] = []
     """Names that the definition cannot have, because the user's own definitions have them."""
     fetches: bool = True

@@ -62,7 +62,7 @@ class CuratorClient(ActorClient):
     async def end_bridge(
         self, bridge: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.BridgeEnded:
-        """End every session of a bridge, and delete their saved records."""
+        """End every session of a bridge (a way in from another host), and delete their records."""
         return await self._ask(messages.EndBridge(bridge), _BRIDGE_ENDED, timeout)
 
     async def take_turn(
@@ -74,7 +74,7 @@ class CuratorClient(ActorClient):
     async def take_hook_turn(
         self, request: messages.TakeHookTurn, *, timeout: float
     ) -> messages.TurnTaken | messages.CuratorRefused:
-        """Send a user's message to the session that a prompt hook is for; return the changes."""
+        """Send a user's message from a prompt hook to the hook's session; return as `take_turn`."""
         return await self._ask(request, _TURN_TAKEN, timeout)
 
     async def enable(

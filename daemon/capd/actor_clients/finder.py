@@ -82,13 +82,13 @@ class FinderClient(ActorClient):
         *,
         timeout: float = ANSWER_TIMEOUT,
     ) -> messages.DeniedListed:
-        """Return the capabilities that a policy denies completely."""
+        """Return the capabilities that the policy `rules` denies completely."""
         return await self._ask(messages.ListDenied(rules, project), _DENIED_LISTED, timeout)
 
     async def count(
         self, rules: list[messages.PolicyTable], project: str = "", *, timeout: float
     ) -> messages.ToolsCounted:
-        """Count the tokens of every tool that a session may use."""
+        """Count the tokens of every tool that the policy `rules` allows in a project."""
         return await self._ask(messages.CountTools(rules, project), _TOOLS_COUNTED, timeout)
 
     async def granted(

@@ -1,4 +1,4 @@
-"""Asks the ledger what happened."""
+"""Asks the ledger for past calls, decisions and scripts."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import LEDGER
@@ -49,7 +49,7 @@ class LedgerClient(ActorClient):
     async def decisions(
         self, limit: int, session: SessionKey = EVERY_SESSION, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.DecisionsListed | messages.LedgerRefused:
-        """Return the newest `limit` decisions, of one session or of all."""
+        """Return the newest `limit` routing decisions, of one session or of all."""
         return await self._ask(messages.ListDecisions(limit, session), _DECISIONS_LISTED, timeout)
 
     async def activations(

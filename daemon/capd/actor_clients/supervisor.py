@@ -1,4 +1,4 @@
-"""Asks the supervisor for leases on servers, installs and logins."""
+"""Asks the supervisor to lease servers, install what they need, and log in at them."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import SUPERVISOR
@@ -34,7 +34,7 @@ _PROJECT_ENDED: MsgpackCodec[messages.ProjectEnded] = MsgpackCodec(messages.Proj
 
 
 class SupervisorClient(ActorClient):
-    """Asks the supervisor for leases on servers, installs and logins."""
+    """Asks the supervisor to lease servers, install what they need, and log in at them."""
 
     actor = SUPERVISOR
 

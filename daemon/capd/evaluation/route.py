@@ -67,7 +67,8 @@ class RouteReport(msgspec.Struct, frozen=True):
     wanted: int
     unwanted: int
     skipped: int
-    """How many rows were left out because their label is not in the catalog."""
+    """How many rows were left out: their label is not in the catalog, or they nearly repeat a
+    trigger."""
     measures: dict[str, Measure]
     kinds: dict[str, dict[str, float]]
     latency: Latency | None = None
@@ -242,7 +243,7 @@ class Router:
 def known_rows(
     rows: Sequence[Row], capabilities: Iterable[CapabilitySpec], *, skip_unknown: bool
 ) -> list[Row]:
-    """Return the rows whose label is the name of one of `capabilities`.
+    """Return the rows that want no capability, and those that want one of `capabilities`.
 
     Raises:
         BadDataError: a label is unknown, and `skip_unknown` is false.
@@ -282,7 +283,7 @@ def report(
     """Return the measures of the rows `judged`, over all of them and for each kind of message.
 
     `name` is the name of the scorer, and `capabilities` the size of the catalog. `skipped`
-    is the number of rows that were left out because their label is not in the catalog.
+    is the number of rows that were left out.
     """
     values = [each.values() for each in judged]
     wanted = sum(1 for each in judged if each.row.right)

@@ -65,7 +65,7 @@ class Report(msgspec.Struct, frozen=True):
     skipped: int
     """How many queries were left out because a label is not the name of a tool."""
     mode: str
-    """`fused`, or `lexical` without the model."""
+    """`fused` (words and vectors are compared), or `lexical` (words alone)."""
     measures: dict[str, Measure]
     search_ms: dict[str, float]
     """p50 and p99 of the search, after the query is embedded."""
@@ -76,7 +76,7 @@ def read_tools(path: Path) -> list[Tool]:
     """Return the tools of a file.
 
     Raises:
-        BadInputError: a line is not a tool.
+        BadInputError: the file cannot be read, a line is not a tool, or there is none.
     """
     tools: list[Tool] = []
     for number, row in _rows(path):
@@ -93,11 +93,12 @@ def read_tools(path: Path) -> list[Tool]:
 def read_queries(path: Path, part: str = "all", split: str = "") -> list[Query]:
     """Return the queries in the file at `path` that are in `part` and in `split`.
 
-    An empty `split` means any. `tune` and `test` are the halves of the development data. The last
-    hex digit of the text's sha256 is even in the first, and odd in the second.
+    An empty `split` means any, and so does the part `all`. The parts `tune` and `test` are the
+    halves of the development data. The last hex digit of the text's sha256 is even in `tune`, and
+    odd in `test`.
 
     Raises:
-        BadInputError: a line is not a query, or none is left.
+        BadInputError: the file cannot be read, a line is not a query, or no query is selected.
     """
     queries: list[Query] = []
     for number, row in _rows(path):
@@ -136,7 +137,8 @@ def evaluate(
     `embed` turns texts into vectors; without it, the search compares words alone.
 
     Raises:
-        BadInputError: a label names no tool, and such queries are not to be skipped.
+        BadInputError: a label names no tool and `skip_unknown_labels` is false, or no query is
+            left.
     """
     index = ToolIndex(tools)
     by_label: dict[str, WireName] = {tool.name: tool.wire_name for tool in reversed(index.tools)}

@@ -24,8 +24,8 @@ _SAVED_EACH = 4096
 def vectorizer_for(profile: RoutingProfile, cache_file: Path | None = None) -> "Vectorizer":
     """Return a `Vectorizer` that computes the vectors which `profile` compares.
 
-    With `cache_file` it also caches them there. Vectors of a changed encoder are kept in a second
-    file beside it.
+    With `cache_file` it also caches them there. If `profile` has an adapter, which changes the
+    encoder, the cache is a second file beside it, with `.routing` after its name.
 
     Raises:
         ModelUnusableError: the changes of the encoder cannot be read.
@@ -86,7 +86,8 @@ class Vectorizer:
         found: dict[str, Vectors] = {}
         for at in range(0, len(texts), _BATCH):
             batch = texts[at : at + _BATCH]
-            # As a cache and a tap keep them, so that a second run has the same numbers.
+            # In the precision of a cache and of a tap's file, so that a second run has the same
+            # numbers.
             vectors = self.embed(batch).astype("<f2").astype("<f4")
             found.update(zip(batch, vectors, strict=True))
         if self._cache is not None:

@@ -18,7 +18,8 @@ BODIES: MsgpackCodec[msgspec.Struct] = MsgpackCodec(msgspec.Struct)
 """Encodes any message. The receiver decodes it with the codec of its own messages."""
 
 LOST: Literal["lost"] = "lost"
-"""The code of a `Failure` which says that the actor that got the request has ended."""
+"""The code of a `Failure` which says that the actor passed the request on to a process that ended.
+"""
 
 
 @dataclass(frozen=True, slots=True)

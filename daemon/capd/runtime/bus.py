@@ -255,8 +255,8 @@ class Subscription(Generic[E]):
 class Bus:
     """Owns a process's ZeroMQ sockets and the tasks that read them; use it as `async with`.
 
-    Mailboxes and subscriptions must be closed before the bus. `counts` has how many messages were
-    dropped, by the name of the log event.
+    Mailboxes and subscriptions must be closed before the bus. `counts` has the number of dropped
+    messages, by the name of the log event.
     """
 
     def __init__(

@@ -53,7 +53,8 @@ class ActorEndpoint:
     async def collect(self) -> None:
         """Receive requests until cancelled.
 
-        While 1000 requests are not taken, senders have to wait.
+        While 1000 requests wait to be taken, no more are received. A sender has to wait once
+        ZeroMQ's own queue is full, too.
         """
         while True:
             arrival = self._read(await self._socket.recv())
@@ -90,7 +91,7 @@ class ActorEndpoint:
     def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
         """Answer a request with a failure, for an actor that gave no answer.
 
-        This never waits, even if cancelled.
+        This never waits, so it also works in a cancelled task.
         """
         body = BODIES.encode(Failure(code=code, message=message))
         try:

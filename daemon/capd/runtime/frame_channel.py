@@ -155,7 +155,7 @@ class FrameClient:
         self._is_over = False
 
     async def run(self) -> None:
-        """Read and write until the other end closes; requests that wait then fail."""
+        """Read and write until the other end closes; requests that still wait then fail."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write, nursery.cancel_scope)

@@ -65,4 +65,4 @@ class Offers:
 
 
 OFFERS = Offers()
-"""The only table of offers in this process. All of its actors use it, whatever their buses."""
+"""The only table of offers in this process. All actors use it, whichever bus they have."""

@@ -150,8 +150,8 @@ class ActionMethods:
         """Return the name, the definition and a hint for a server that is reached by URL.
 
         The definition is None if no tap of the user has such a server; the hint then says what may
-        have been meant. Servers of projects are left out: a person can log in at such a server only
-        while it runs, because it runs only if it is trusted.
+        have been meant. Servers of projects are not looked up, because they may not be trusted: a
+        person can log in at one only while it runs.
         """
         specs = await self._actors.registry.specs()
         servers = {

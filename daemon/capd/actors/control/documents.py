@@ -122,7 +122,7 @@ def ledger(described: messages.LedgerDescribed | None) -> Document | None:
 def usable(
     listed: Sequence[registry.CapabilityEntry], available_keys: frozenset[str]
 ) -> dict[str, int]:
-    """Return for each tap how many of its capabilities have values for all their secrets."""
+    """Return for each tap how many of its capabilities are routable and have all their secrets."""
     counted: dict[str, int] = {}
     for each in listed:
         has_keys = available_keys.issuperset(each.wanted_keys)
@@ -363,7 +363,7 @@ def tool_match(hit: finder.ToolHit, capability: str = "") -> Match:
 
 
 def found(reply: finder.ToolsFound, others: Sequence[Match], limit: int) -> Document:
-    """Return the document `search`: all results in one order, and the tools separately as well.
+    """Return the document `search`: all results in one order; tools and skills also separately.
 
     `others` are capabilities that fit, and the tools of the best capability.
     """

@@ -30,7 +30,7 @@ Method = Callable[[Any], Awaitable[dict[str, Any]]]
 
 
 class RecordMethods:
-    """The methods `why` and `metrics`. They use the ledger, or else what actors have in memory."""
+    """The methods `why` and `metrics`. Without a ledger, `why` uses what the registry remembers."""
 
     def __init__(self, actors: Actors, tally: Tally, *, status: Method, caps: Method) -> None:
         """Create the methods. `tally` has counted events since the daemon started.
@@ -136,7 +136,7 @@ def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> l
 
 
 def _key(session: str, at: float) -> tuple[str, float]:
-    """Return the key by which a decision in memory is found to be the same as one in the ledger."""
+    """Return a key of a decision; it is the same in memory and in the ledger."""
     return session, round(at, 3)
 
 

@@ -34,10 +34,9 @@ MOST_PARTS = 1 + MOST_PASSAGES
 """The most texts for one message: the message and its passages. Only the vectors of requests with
 at most this many texts are cached."""
 MOST_KEPT = 2 * MOST_PARTS
-"""The most cached vectors, by the hash of their texts. With the scorer `trigger_mean`, the parts of
-a message are compared with the catalog. A moment later one of them is compared with the tools, and
-its vector is in the cache. The scorer `evidence` compares vectors of another space than the tools
-do."""
+"""The most cached vectors. With the scorer `trigger_mean`, the parts of a message are compared with
+the catalog. A moment later one of them is compared with the tools, and its vector is in the cache.
+The scorer `evidence` gains nothing: its vectors are of another space than those of the tools."""
 
 log = structlog.get_logger(actor="embedder")
 

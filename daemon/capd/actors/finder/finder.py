@@ -186,7 +186,8 @@ class ToolFinder:
         self._changed = trio.Event()
         self._caught_up = trio.Event()
         self._in_use = trio.Event()
-        """Set at the first session or search: a daemon that nobody uses has nothing to search."""
+        """Set at the first search, or `USE_AFTER` seconds after the first session begins. Before
+        that, nothing is prepared for searches."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Answer requests until cancelled."""
@@ -545,8 +546,8 @@ class ToolFinder:
         unseen = {i: tools for i, tools in snapshots.items() if i in servers and i not in lists}
         shown = {**unseen, **lists}
         made_of = (capabilities, shown, frozenset(unseen))
-        # `capd reload` tells of an unchanged catalog too, and ten thousand capabilities are a
-        # second of work.
+        # `capd reload` also causes an event if nothing has changed. Making the sets of ten thousand
+        # capabilities again takes a second.
         is_other = self._made_of != made_of
         if is_other:
             await self._sets.take(capabilities, shown, self._nursery, frozenset(unseen))

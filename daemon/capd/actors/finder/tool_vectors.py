@@ -65,9 +65,9 @@ class ToolVectors:
     ) -> None:
         """Create it. With `announces`, an event is published when the vectors are ready.
 
-        `users` are the vectors of the user's catalog. A project's catalog shares them, but they are
-        computed and saved only by `users`. More tools than `most_compared` are searched by a graph,
-        if the extra for it is installed.
+        For a project's tools, `users` has the vectors of the user's own tools. They are in the
+        project's index as well, and are not computed twice. More tools than `most_compared` are
+        searched by a graph, if the optional package for it is installed.
         """
         self._most_compared = most_compared
         self._announces = announces

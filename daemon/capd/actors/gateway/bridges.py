@@ -7,7 +7,7 @@ control method. It is checked in this order, and a failed check closes that conn
                                                                               └──> runner
 
 A runner is the process that starts servers on the far side (`adapters/servers/far_runners`). Its
-connection waits for a server of a session of the same bridge, and reaches nothing else.
+connection waits until a session of the same bridge needs a server, and reaches nothing else.
 `adapters/clients/hellos` says which parts of the hello are used.
 """
 
