@@ -28,7 +28,7 @@ from capd_protos.types import CapabilityId, SessionKey
 
 FIND_TIMEOUT = 2.0
 CLEAR_CAPABILITY = 0.65
-"""The score from which routing switches a capability on."""
+"""The lowest score at which routing switches a capability on (`threshold` in capd's profile)."""
 MOST_OF_BEST = 3
 """How many tools of the best capability a search adds to its result, if that capability clearly
 fits the query."""

@@ -219,7 +219,7 @@ class Index:
         return (await self._ask_finder("")).is_known
 
     async def _count(self) -> None:
-        """Publish the entries again with the tools' token counts, once these are known."""
+        """Count the tokens of tools, add the counts to the entries, and publish the change."""
         for project in list(self._read):
             try:
                 found = await self._ask_finder(project, counts=True)
@@ -474,8 +474,8 @@ def _texts_of(reads: Mapping[str, _Read], learned: Mapping[str, _Read]) -> list[
 def _values(users: _Read, skills: Mapping[str, list[str]], call: Call) -> dict[str, Any]:
     """Return the values of each capability for the file, with digests (`document.with_digests`).
 
-    `skills` has the skills of a capability, by its name or its id. `call` returns the call that
-    switches on the capability of a name.
+    `skills` has the skills of a capability, by its name or its id. `call` returns the text of the
+    tool call that switches on the capability with a given name.
     """
     values: dict[str, document.Values] = {}
     for described in sorted(users.described, key=lambda each: str(each.capability.id)):

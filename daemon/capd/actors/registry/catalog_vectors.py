@@ -92,9 +92,9 @@ class CatalogVectors:
     ) -> None:
         """Create the vectors of one catalog.
 
-        `users` are the vectors of the user's own catalog, for a project's catalog that shares them.
-        They are computed and saved only by `users`. `preferred` returns the capabilities, as
-        `tap/name`, whose vectors are computed first.
+        A project's catalog includes the user's. Then `users` has the vectors of the user's catalog,
+        which are not computed and saved twice. `preferred` returns the capabilities, as `tap/name`,
+        whose vectors are computed first.
         """
         self._users = users
         self._preferred = preferred
@@ -159,7 +159,8 @@ class CatalogVectors:
         take `RENEWING_TIMEOUT` instead of `MESSAGE_TIMEOUT`.
 
         Raises:
-            NotReadyError: the model, or the vectors to compare with, are not loaded.
+            NotReadyError: the model, or the vectors to compare with, are not loaded, or the model
+                did not answer in time.
         """
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
@@ -431,8 +432,8 @@ def _finish(
 ) -> None:
     """Do the work that messages do not wait for: free memory, and find similar capabilities.
 
-    `dropped` holds the last reference to the comparison before this one. `capabilities` is the
-    number of capabilities in the catalog.
+    `dropped` holds the last reference to the previous comparison. `capabilities` is the number of
+    capabilities in the catalog.
     """
     dropped.clear()
     siblings.prepare()

@@ -175,7 +175,10 @@ class ProjectCatalogs:
     # What changes
 
     async def reload(self) -> None:
-        """Read every known project again. One that cannot be read in time keeps its last state."""
+        """Read every known project again.
+
+        Of a project that cannot be read in time, only the trust in it is read again.
+        """
         self._silent = set()
         async with trio.open_nursery() as nursery:
             for name in list(self._reals):

@@ -69,7 +69,7 @@ class Resolved:
 
     reply: registry.CapabilityResolved
     changes: int
-    """The session's number of changes when the registry was asked."""
+    """The value of `Activation.changes` when the registry was asked."""
 
 
 @dataclass(slots=True, eq=False)
@@ -200,8 +200,8 @@ class Activation:
     async def _answer_not_active(self, name: str) -> Outcome:
         """Return the answer to switching off `name`, when nothing of that name is on.
 
-        It is an error if the catalog has no such capability. A tool's name (with `__`) is not
-        looked up.
+        The outcome is an error if the catalog has no such capability. A tool's name (with `__`) is
+        not looked up.
         """
         # `SERVER__TOOL` names a tool, which the catalog of capabilities does not contain.
         if "__" not in name:
@@ -241,8 +241,8 @@ class Activation:
     ) -> tuple[list[ServerName], list[tuple[ServerName, str]]]:
         """Release the servers that nothing in this session needs after a step.
 
-        Return the names of those that no session uses any more, and each other server with the
-        sessions that still use it.
+        Return the names of those that no session uses any more. Return also the others, each with a
+        text such as "2 other sessions", which says who still uses it.
         """
         stopped, kept = [], []
         for held in step.unheld:

@@ -63,7 +63,7 @@ class SessionApprovals:
     def rule(self, listed: ActiveTool) -> AskRule | None:
         """Return the rule of the policy that requires approval for a call of this tool.
 
-        None if no rule does.
+        None if no rule does, or if the tool is approved for the session or for always.
         """
         policy, shown = self._context.state.policy, listed.shown
         if not policy.asks:

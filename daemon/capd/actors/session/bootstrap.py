@@ -70,7 +70,10 @@ class Bootstrapping:
         return [msgspec.json.encode(entry)] if self.is_on else []
 
     async def prompt(self) -> bytes | None:
-        """Return the bootstrap files as a result of `prompts/get`; None if they are off."""
+        """Return the bootstrap files as a result of `prompts/get`.
+
+        None if they are switched off, or cannot be read in time.
+        """
         found = await self._found() if self.is_on else None
         if found is None:
             return None

@@ -349,8 +349,8 @@ class SessionCalls:
     def _of_app(self, request: Request, name: str) -> Request:
         """Return an app's call in the form of a client's call.
 
-        An app uses the server's own arguments, which an edit of the tool may have changed for
-        clients.
+        An app is a page of a server that the client shows. It uses the arguments that the server
+        defines, and an edit of the tool may define other ones for clients.
         """
         shown = self._state.surface.find(name)
         if shown is None or shown.edit is None or not shown.edit.arguments:
@@ -370,7 +370,7 @@ class SessionCalls:
         server.
 
         Raises:
-            RefusedError: it may be the call of two apps.
+            RefusedError: the call may come from several apps, and does not say from which.
             UnknownNameError: the app that the call names has no such tool.
         """
         page = self._page_named(request)
@@ -405,9 +405,9 @@ class SessionCalls:
         return ""
 
     def direct_route(self, request: Request) -> DirectRoute | None:
-        """Return how to pass a tool call on unchanged, without a task of its own.
+        """Return how to pass a tool call on to its server without a task of its own.
 
-        The result is None for every call that cannot be passed on like this; `relay` handles it.
+        The result is None for a call that needs more than that; `relay` handles it.
         """
         if self._parts.agents.has_any and self._parts.agents.is_agents(request):
             agent = self._parts.agents.open_session(request)

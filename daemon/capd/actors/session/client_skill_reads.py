@@ -46,7 +46,7 @@ class ClientSkillReads:
         self._kept: dict[Stamp, SkillNeeds] = {}
 
     async def read_ahead(self, project: str) -> None:
-        """Read the skills in a project's folder, so that no message has to wait for that."""
+        """Read the user's and a project's skills, so that no message has to wait for that."""
         for skill in islice((await self.known(project)).values(), MOST_READ_AHEAD):
             await self.needs(skill)
 

@@ -83,7 +83,10 @@ class Curation:
     async def ranked(
         self, text: str, decision: Decision, *, is_planned: bool = False
     ) -> list[finder.CuratedTool]:
-        """Return the tools that fit a message best; none if the text is not the user's own words.
+        """Return the tools that fit a message best.
+
+        There are none if the text is not the user's own words, or if routing or the choice of
+        single tools is switched off.
 
         The tools of a capability that the message switches on are left out, because they come with
         it. With `is_planned` they are included, because the plan for the turn's token budget

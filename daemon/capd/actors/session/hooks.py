@@ -44,7 +44,7 @@ class _Prompt:
     patience: float
     """Seconds for which the hook waits."""
     longest: float = 0.0
-    """Seconds for which the hook could wait if it is told that its turn is held."""
+    """Seconds for which the hook can wait if its turn is held; 0 if the turn may not be held."""
     is_again: bool = False
     """Whether the hook asks again for its held turn."""
     turn: str = ""

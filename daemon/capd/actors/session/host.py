@@ -79,7 +79,7 @@ async def call_from_outside(session: Session, request: messages.CallTool) -> mes
         return messages.ToolCalled(key, error.outcome, message=str(error))
     except ServerError as error:
         return messages.ToolCalled(key, "error", error.error)
-    except Exception as error:  # noqa: BLE001 - the boundary: a call has one of four outcomes
+    except Exception as error:  # noqa: BLE001 - the boundary: every failure is an outcome
         log.error("task_failed", task="call", session=key, **described(error))
         failure = internal_failure(error, was_sent=may_have_run)
         return messages.ToolCalled(key, failure.outcome, message=str(failure))
@@ -413,8 +413,8 @@ class SessionHost:
     async def _serve(self, opened: OpenSession, claim: int, upstream: Upstream) -> None:
         """Serve a connection until it is over, or has nothing to do.
 
-        `claim` is how many connections the session has had, with this one. A connection with
-        nothing to do keeps no task; the next bytes from its client start one.
+        `claim` is the number of this connection; the session's next connection has a higher one. A
+        connection with nothing to do keeps no task; the next bytes from its client start one.
         """
         self._parking.serve(upstream)
         try:

@@ -162,7 +162,7 @@ class IndexCache:
 
 
 class SessionIndex:
-    """The part of the index that one session may name, and the part that its model was given."""
+    """The part of the index that one session's model may get, and the part that it has got."""
 
     __slots__ = (
         *("_denials", "_denied", "_cache", "_place", "_state", "_view"),

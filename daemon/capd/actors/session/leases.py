@@ -97,7 +97,10 @@ class SessionLeases:
         return instance if is_alive else None
 
     def changed_lists(self) -> list[str]:
-        """Return which lists of servers (`prompts`, `resources`) changed since the last call."""
+        """Return `prompts`, `resources` or both: those that other servers offer than before.
+
+        The servers that offer each are compared with those at the last call.
+        """
         before, self._offering = self._offering, {what: [] for what in _FOLLOWED}
         for lease in self._state.servers:
             instance = self._instances.get(lease.instance)

@@ -58,7 +58,7 @@ def counts_of(delivery: MemoryDelivery) -> dict[str, int]:
 
 
 class SessionMemories:
-    """Delivers memories to the model of one session, and knows which of them it has got."""
+    """Delivers memories to one session's model, and knows which memories the model has got."""
 
     __slots__ = (
         "__weakref__",

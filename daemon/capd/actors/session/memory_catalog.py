@@ -148,7 +148,10 @@ class MemoryCatalog:
             return error.counts
 
     async def described(self, project: str) -> messages.MemoriesDescribed:
-        """Load all memories again; return those of `project`, with how often each helped."""
+        """Load all memories again; return those of `project`, with how often each helped.
+
+        The reply also has the lessons from failed calls that may become memories.
+        """
         await self._ask(project)
         await self._ask_for_all()
         await self._count()

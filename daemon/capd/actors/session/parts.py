@@ -194,7 +194,7 @@ class SessionParts:
 
     @cached_property
     def requests(self) -> ServerRequests:
-        """The part that sends servers the requests that are not tool calls."""
+        """The part that sends requests to servers, and finds the server of a prompt or resource."""
         return ServerRequests(self.context, self.activation, self.skills, self.bootstrap)
 
     @cached_property

@@ -1,8 +1,8 @@
 """How often each tool was used in the last day, from the ledger, for all sessions.
 
 The ledger is asked at most every five seconds, when a turn needs the counts. A turn waits briefly
-for the answer, or not at all if the ledger was late the last time. Then it uses the previous
-answer.
+for the answer, or not at all if the ledger was late the last time. A turn that gets no answer in
+time uses the previous one.
 """
 
 import time

@@ -67,7 +67,7 @@ class ResultStorage:
     threads: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(2))
     """Limits the threads that examine results. A result of 16 MB takes a tenth of a second."""
     large: trio.Lock = field(default_factory=trio.Lock)
-    """Held while a large result is shortened, because that takes several times its size.
+    """Held while a large result is shortened, because that takes several times its size in memory.
     Results that wait are counted by their server's connection, so one server cannot queue many."""
 
     @property
@@ -338,7 +338,7 @@ def _checking(wanted: "CompactionOptions", definition: bytes) -> "CompactionOpti
 
 
 def _parts_over(result: bytes, wanted: "CompactionOptions") -> ResultParts | None:
-    """Return the parts of a result that is over its limit in bytes; None if it is not."""
+    """Return the parts of a result that is too long; None if it must or can only pass unchanged."""
     from capd.core.results.compaction import is_over  # noqa: PLC0415 - as above
 
     if input_required(result) is not None:

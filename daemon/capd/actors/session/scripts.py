@@ -402,14 +402,14 @@ class _Round:
     def add(self, scope: trio.CancelScope) -> None:
         """Add the cancel scope of a call of this step.
 
-        It is cancelled when the step's calls end, or at once if they have ended.
+        `end` cancels it; if `end` was called before, it is cancelled at once.
         """
         self.scopes.append(scope)
         if self.is_over:
             scope.cancel()
 
     def end(self) -> None:
-        """Cancel the calls that were not sent, because they can no longer be sent."""
+        """Cancel the step's calls. None was sent, because the script's state was not saved."""
         self.is_over = True
         for scope in self.scopes:
             scope.cancel()

@@ -307,7 +307,7 @@ class ServerRequests:
                 )
 
     def drop_denied(self) -> None:
-        """End subscriptions to resources that policy has come to deny."""
+        """End the client's subscriptions to resources that policy denies."""
         subscriptions = self._connection.subscriptions
         for uri in denied_among(self._state, self._subscribed.among(subscriptions)):
             subscriptions.pop(uri, None)

@@ -1,6 +1,6 @@
 """The skills of a session: listed as prompts, and used together with their capabilities.
 
-Using a skill switches on each of its capabilities, in a transaction of its own. If that fails, the
+Using a skill switches on its capabilities, each in a transaction of its own. If one fails, the
 skill's text is returned all the same, and says what failed.
 """
 

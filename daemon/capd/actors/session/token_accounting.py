@@ -114,7 +114,7 @@ class TokenAccounting:
     def everything(self, terms: Terms) -> tokens.AllTools | None:
         """Return how many tokens a list of all permitted tools takes.
 
-        None if nobody has requested it yet. `terms` are a session's policy and project.
+        None if that is not known yet. `terms` are a session's policy and project.
         """
         return self._everything.get(terms)
 

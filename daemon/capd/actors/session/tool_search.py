@@ -162,7 +162,7 @@ class ToolSearch:
         """Return the signatures of more tools of the best result's capability, as a text.
 
         The model may call these next. The text is empty if the client lists active tools by itself,
-        if the question selects tools, or if it asks for another level of detail.
+        if the question selects tools by name, or if the call names a level of detail.
         """
         first = next((each for each in answers if each.reply.full), None)
         is_listed = self._view.lists_at_once(at_border=False)
@@ -353,7 +353,9 @@ class ToolSearch:
 async def described(
     finder_client: FinderClient, view: SessionView, *, waits: bool = False
 ) -> finder.ToolsDescribed | None:
-    """Return the tools of a session with their descriptions; None if the finder does not answer.
+    """Ask the finder how many tools a session may use, and which of them match its pins.
+
+    Return the answer; None if the finder does not answer.
 
     With `waits`, or if the session has pins, wait a few seconds for the catalog to load.
     """
