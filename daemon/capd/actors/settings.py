@@ -123,7 +123,7 @@ class SettingsWatcher:
         scope.cancel()
 
     async def _until_still(self) -> None:
-        """Read files that may be half written again and again, until they no longer change."""
+        """Read the files again after each pause, as long as one of them may be half written."""
         while self._settings.wait:
             await trio.sleep(self._settings.wait)
             await self._reload()

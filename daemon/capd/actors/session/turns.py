@@ -76,7 +76,7 @@ class TurnContext:
     is_hook: bool = False
     """Whether a prompt hook takes the text, so that the model reads the text before it answers."""
     longest: float = 0.0
-    """Seconds for which the hook could wait."""
+    """Seconds for which the hook can wait if the turn is held."""
     decision: Decision | None = None
     conversation: Conversation | None = None
     """The conversation that the message is part of."""
@@ -90,7 +90,7 @@ class TurnContext:
 
     @property
     def waits(self) -> float:
-        """The number of seconds that the turn waits for a model that is loading."""
+        """The most seconds that the turn waits for a model that is loading."""
         # A hook answers when its patience ends, and the turn goes on without it.
         longest = min(self.longest, LONGEST_PATIENCE)
         return max(MODEL_PATIENCE, longest) if self.is_hook else 0.0
@@ -412,9 +412,9 @@ class SessionTurns:
         return text
 
     def _index_text(self, turn_context: TurnContext) -> str:
-        """Return the index, once in each conversation, for clients that do not show instructions.
+        """Return the index, once in each conversation.
 
-        Empty unless a hook takes the turn.
+        Empty unless a hook takes the turn's text, and if the model gets the index by instructions.
         """
         conversation = turn_context.conversation or self._parts.conversations.current
         if conversation.is_index_delivered or not (

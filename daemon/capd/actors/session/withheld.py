@@ -1,4 +1,4 @@
-"""Says why a tool is withheld because of its definition, for a client that calls it anyway."""
+"""Names the tools that are withheld because of their definitions, and refuses calls of them."""
 
 from collections.abc import Iterable
 

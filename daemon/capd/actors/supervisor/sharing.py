@@ -1,7 +1,7 @@
 """Decides which sessions share an instance, by the definition's scope and the server's generation.
 
-A generation of MCP is either with a handshake or stateless. An instance of a stateless server may
-serve every session. The generation is known after the first handshake, and is saved for the next
+MCP has two generations: with a handshake, and stateless. An instance of a stateless server may
+serve every session. A server's generation is known after its first start, and is saved for the next
 daemon.
 """
 
