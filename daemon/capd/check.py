@@ -112,8 +112,8 @@ def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path 
     """Add the tap at `path` to `report`, with its mistakes.
 
     Without `path`, all installed taps are added, and the overlays are checked as well. `list_file`
-    is the user's list of taps. `cache` is the folder with the tools that servers listed in their
-    last runs; None if there is none.
+    is the user's list of taps. `cache` is capd's cache folder, which has the tools that servers
+    listed in their last runs; without it they are unknown.
     """
     of_list = Report()
     installed = [

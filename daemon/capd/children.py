@@ -112,7 +112,7 @@ def addresses() -> dict[ActorName, Address]:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The objects that a daemon passes to all of its actors."""
+    """The daemon's own objects, which some of its actors are given."""
 
     bus: Bus
     listener: Listener[trio.SocketStream]
@@ -464,9 +464,9 @@ class Children:
                     bus, load_model, idle=settings.idle, on_idle="unload"
                 ).run(task_status=task_status),
             )
-        # -E -P: neither PYTHONPATH nor the working directory is searched for modules. The mark, by
-        # which the watcher finds the process, is an argument as well as a variable, because the
-        # process hides its environment from the watcher.
+        # -E -P: neither PYTHONPATH nor the working directory is searched for modules. By the mark,
+        # the process watcher finds this process. The mark is an argument as well as a variable,
+        # because the process hides its environment from the watcher.
         mark = f"{VARIABLE}={TREES.mark.of_helper}"
         argv = [sys.executable, "-E", "-P", "-m", "capd", "embedder", str(settings.idle), mark]
         kept = {

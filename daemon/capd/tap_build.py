@@ -41,7 +41,7 @@ WRONG_USAGE = 2
 def main(arguments: Sequence[str], cache: Path) -> int:
     """Write the files of the tap that `arguments` name; return the exit code.
 
-    `cache` is the folder of saved tool lists.
+    `cache` is capd's cache folder, which has the saved tool lists.
     """
     if len(arguments) != 1 or arguments[0].startswith("-"):
         sys.stderr.write(USAGE + "\n")

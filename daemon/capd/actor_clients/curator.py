@@ -74,7 +74,10 @@ class CuratorClient(ActorClient):
     async def take_hook_turn(
         self, request: messages.TakeHookTurn, *, timeout: float
     ) -> messages.TurnTaken | messages.CuratorRefused:
-        """Send a user's message from a prompt hook to the hook's session; return as `take_turn`."""
+        """Send a user's message from a prompt hook to the hook's session.
+
+        The reply is as for `take_turn`.
+        """
         return await self._ask(request, _TURN_TAKEN, timeout)
 
     async def enable(

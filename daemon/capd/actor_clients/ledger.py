@@ -55,7 +55,7 @@ class LedgerClient(ActorClient):
     async def activations(
         self, limit: int, session: SessionKey = EVERY_SESSION, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.ActivationsListed | messages.LedgerRefused:
-        """Return the newest `limit` activations, of one session or of all."""
+        """Return the newest `limit` notes on what was switched on or off, in one session or all."""
         return await self._ask(
             messages.ListActivations(limit, session), _ACTIVATIONS_LISTED, timeout
         )

@@ -72,9 +72,9 @@ class RegistryClient(ActorClient):
     async def capabilities(
         self, project: str = "", *, all_projects: bool = False, timeout: float = ANSWER_TIMEOUT
     ) -> list[messages.CapabilityEntry]:
-        """List everything that taps define, including what cannot be used.
+        """List every capability that taps define, usable or not.
 
-        With `all_projects`, what other known projects define is listed, too.
+        With `all_projects`, the list includes those that other known projects define.
         """
         reply = await self._ask(
             messages.ListCapabilities(project, all_projects), _CAPABILITIES_LISTED, timeout
@@ -86,7 +86,7 @@ class RegistryClient(ActorClient):
         return (await self._ask(messages.ListSpecs(), _SPECS_LISTED, timeout)).capabilities
 
     async def progress(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ProgressDescribed:
-        """Return how many of the catalog's texts have vectors."""
+        """Return what share of the catalog's texts has vectors, and which decisions lacked some."""
         return await self._ask(messages.DescribeProgress(), _PROGRESS_DESCRIBED, timeout)
 
     async def discover(
@@ -109,9 +109,9 @@ class RegistryClient(ActorClient):
     async def describe(
         self, project: str = "", *, all_projects: bool = False, timeout: float = ANSWER_TIMEOUT
     ) -> messages.RegistryDescribed:
-        """Return which taps are loaded, and the newest routing decisions.
+        """Return the loaded taps, the secrets that they need, and the newest routing decisions.
 
-        With `all_projects`, the secrets that other known projects need are named, too.
+        With `all_projects`, the secrets include those that other known projects need.
         """
         return await self._ask(
             messages.DescribeRegistry(project, all_projects), _REGISTRY_DESCRIBED, timeout

@@ -80,7 +80,7 @@ class Selection:
         """Return the selected rows of `files`.
 
         Raises:
-            BadDataError: a file cannot be read.
+            BadDataError: a file cannot be read, or a line is no row.
         """
         return [row for file in files for row in _lines(file, Row) if self._has(row)]
 
@@ -111,7 +111,7 @@ def catalogue(
     set of `file`; empty selects all.
 
     Raises:
-        BadDataError: a file cannot be read.
+        BadDataError: a file cannot be read, or a line is invalid.
     """
     lines: dict[str, _CatalogueLine] = {}
     for line in _lines(file, _CatalogueLine) if file else []:
@@ -134,7 +134,7 @@ def catalogue(
 
 
 def tap(*folders: Path, overlays: Sequence[Path] = ()) -> tuple[CapabilitySpec, ...]:
-    """Return the capabilities of the taps in `folders` to which a message can be routed.
+    """Return the capabilities to which a message can be routed, of the taps in `folders`.
 
     They have the texts that `overlays` add, as in the daemon. Capabilities that no session can
     switch on (builtins) are left out.

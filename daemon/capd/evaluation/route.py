@@ -147,7 +147,7 @@ class Router:
         """Return the decision on a row.
 
         With `drop_src_trigger`, the trigger that the message was derived from is left out of the
-        catalog, so that it does not match itself.
+        catalog, because the message would match it too easily.
         """
         compared = self._message(row)
         if isinstance(compared, Decision):

@@ -1,4 +1,7 @@
-"""Computes vectors for evaluation with the daemon's model, in this process; caches them if told."""
+"""Computes vectors for evaluation with the daemon's model, in this process.
+
+They can be cached in a file.
+"""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -61,7 +64,7 @@ class Vectorizer:
         return self._model
 
     def embed(self, texts: Sequence[str]) -> "Vectors":
-        """Compute the unit vectors of `texts` again, without the cache, as the rows of an array."""
+        """Compute the unit vectors of `texts`, without the cache, as the rows of an array."""
         return self.model.embed(texts, is_changed=bool(self._adapter))
 
     def of(self, texts: Iterable[str]) -> "dict[str, Vectors]":

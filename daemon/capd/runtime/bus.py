@@ -75,7 +75,7 @@ class _Question:
 
 
 class Peer:
-    """Sends requests to one actor, and gives each caller the answer to its own."""
+    """Sends requests to one actor, and gives each caller the answer to its request."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ _HELD_LIMIT = 1000
 class ActorEndpoint:
     """Receives the requests to one actor, and sends its answers.
 
-    One reader at a time may take them.
+    Only one reader at a time may take the requests.
     """
 
     def __init__(

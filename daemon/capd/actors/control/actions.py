@@ -150,7 +150,7 @@ class ActionMethods:
         """Return the name, the definition and a hint for a server that is reached by URL.
 
         The definition is None if no tap of the user has such a server; the hint then says what may
-        have been meant. Servers of projects are not looked up, because they may not be trusted: a
+        have been meant. Servers of projects are not looked up, because they may be untrusted: a
         person can log in at one only while it runs.
         """
         specs = await self._actors.registry.specs()

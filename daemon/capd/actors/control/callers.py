@@ -1,7 +1,7 @@
 """Which processes may call the methods of the control role.
 
-Every connection was checked at its hello. Methods that change something check the process again,
-because it may have ended since, and another process may use its connection.
+Every connection was checked at its hello, its first line. Methods that change something check the
+process again, because it may have ended since, and another process may use its connection.
 """
 
 import structlog

@@ -70,7 +70,7 @@ log = structlog.get_logger(actor="gateway")
 
 
 class Control:
-    """Serves all control connections; it holds the methods of every group."""
+    """Serves all control connections, with all control methods."""
 
     def __init__(
         self,

@@ -81,7 +81,7 @@ def status(
     listed_sessions: curator.SessionsListed,
     listed_servers: Sequence[supervisor.ServerEntry],
 ) -> Document:
-    """Return the document `status`: daemon, taps, model, and summaries of sessions and servers."""
+    """Return the document `status`: daemon, model, taps, sessions, servers and newest decisions."""
     return {
         "schema": SCHEMA,
         "daemon": daemon,
@@ -356,7 +356,10 @@ def capability_match(hit: registry.CapabilityHit, spec: CapabilitySpec | None) -
 
 
 def tool_match(hit: finder.ToolHit, capability: str = "") -> Match:
-    """Return a tool as an entry of a search; `capability` is the one through which it was found."""
+    """Return a tool as an entry of a search.
+
+    `capability` is the one whose tools were searched; empty if all tools were.
+    """
     named = (capability,) if capability else ()
     grants = named or ((hit.via.name,) if hit.via is not None else ())
     return Match("tool", hit.wire_name, hit.score, _purpose(hit), grants)

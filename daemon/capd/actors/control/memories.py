@@ -146,7 +146,7 @@ class MemoryMethods:
         return _done(given, file)
 
     async def _subjects(self, project: str = "") -> Subjects:
-        """Return the names that memories may be about, in every known project."""
+        """Return the capabilities and servers that memories may be about, of all known projects."""
         listed = await self._actors.registry.capabilities(project, all_projects=True)
         return Subjects(
             (CapabilityId(each.tap, each.name) for each in listed),

@@ -24,7 +24,7 @@ from capd_protos.ledger import (
 from capd_protos.types import SessionKey
 
 ACTIVATIONS_FOR_EACH = 10
-"""How many activations are searched for each decision that is shown."""
+"""How many of the newest activations are read from the ledger for each decision that is shown."""
 
 Method = Callable[[Any], Awaitable[dict[str, Any]]]
 

@@ -23,7 +23,7 @@ LOOK_AGAIN = 0.05
 
 
 async def edits_in_force(actors: Actors) -> list[dict[str, Any]]:
-    """Return every tool edit that is in force, with the capability that defines the server."""
+    """Return every tool edit that is in force, with the capability that defines its server."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for capability in await actors.registry.specs():
         for server in capability.servers:

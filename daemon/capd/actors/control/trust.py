@@ -62,7 +62,7 @@ class TrustMethods:
         # them finishes afterwards.
         ended = await self._actors.supervisor.end_project(reply.revoked)
         await self._actors.curator.leave_project(reply.revoked)
-        # Then end the user's own servers that may have been started with the project's files.
+        # Then restart the user's own servers that may have been started with the project's files.
         ended += await self._actors.supervisor.trust_changed(reply.revoked)
         return {**_listed(reply), "ended": ended}
 

@@ -1,6 +1,6 @@
 """The finder: finds every known tool by words and by meaning, without running any server.
 
-    nobody uses capd ──the first session or search──> the steps below begin
+    nobody uses capd ──a search, or 10 s after the first session began──> the steps below begin
     a saved list or the catalog changes ──> indexed by words at once ──> vectors in the background
     a query without vectors or without the model ──> answered by words alone
 
@@ -103,9 +103,9 @@ REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsReviewed | SessionStarted
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 MOST_MEASURED = 8
-"""A list of all tools is measured exactly only if its definitions have at most this many times the
-bytes of the limit for listing everything. Definitions above the limit may still fit: their output
-schemas do not count, because a model does not read them."""
+"""The exact size of a list of all tools is computed only if their definitions have at most this
+many times the bytes that such a list may have. Definitions with more bytes than that limit can
+still fit, because their output schemas do not count: a model does not read them."""
 
 TOPICS = ("server.listed", "registry.changed", "definitions.settled", "session.started")
 USE_AFTER = 10.0

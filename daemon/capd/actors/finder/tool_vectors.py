@@ -86,7 +86,7 @@ class ToolVectors:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether there has been a session or a query since the daemon started."""
+        """Whether `use` was called, or a query has come, since the daemon started."""
         return self._is_in_use or (self._users is not None and self._users.is_in_use)
 
     def use(self) -> None:

@@ -77,7 +77,7 @@ class _Read:
     words: Mapping[CapabilityId, "_Known"] = field(default_factory=dict)
 
     def words_of(self, described: finder.CapabilityTools) -> "_Known":
-        """Return the index words for a capability, cached for as long as it does not change."""
+        """Return the words for a capability's entry, from the cache if it has not changed."""
         spec, tools = described.capability, described.tools
         known = self.words.get(spec.id)
         if known is None or known.capability is not spec or known.tools != tools:
@@ -87,7 +87,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The cached index words of a capability, valid as long as its tools stay the same."""
+    """The words for a capability's entry, and the definition and tools that they are made from."""
 
     capability: CapabilitySpec
     tools: list[WireName] | None
@@ -179,7 +179,7 @@ class Index:
             await contained("refresh", self._refresh, log=log)
 
     async def _follow_sessions(self) -> None:
-        """Count the tokens of texts for sessions immediately, and those of tools a while later."""
+        """Once a session has asked, count the tokens of texts, and those of tools a while later."""
         await self._is_wanted.wait()
         while True:
             made, learned = self._made, self._learned
@@ -328,7 +328,7 @@ class Index:
         }
 
     async def _learn(self) -> None:
-        """Count the tokens of everything that sessions may get."""
+        """Count the tokens of the index's texts."""
         reads = dict(self._read)
         texts = await trio.to_thread.run_sync(_texts_of, reads, self._learned_from)
         is_counted = await self._pieces.learn(texts)

@@ -92,9 +92,9 @@ class CatalogVectors:
     ) -> None:
         """Create the vectors of one catalog.
 
-        A project's catalog includes the user's. Then `users` has the vectors of the user's catalog,
-        which are not computed and saved twice. `preferred` returns the capabilities, as `tap/name`,
-        whose vectors are computed first.
+        A project's catalog includes the user's. For such a catalog, `users` has the vectors of the
+        user's, which are not computed or saved twice. `preferred` returns the capabilities, as
+        `tap/name`, whose vectors are computed first.
         """
         self._users = users
         self._preferred = preferred
@@ -464,7 +464,7 @@ def _wanted(
 def _known(
     catalog: Catalog, texts: Sequence[str], cache: VectorCache, is_shipped: bool
 ) -> "dict[str, Vectors]":
-    """Return the vectors of `texts` that are in the cache, or that their tap ships.
+    """Return the vectors of `texts` that are in the cache, or that capd or a tap ships.
 
     Shipped vectors are of the space `routing`. They are used only if `is_shipped`.
     """

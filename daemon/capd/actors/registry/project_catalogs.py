@@ -157,7 +157,7 @@ class ProjectCatalogs:
 
     @property
     def taps(self) -> Iterator[Tap]:
-        """The taps that projects define, trusted or not."""
+        """The taps that projects define. What is not trusted in them is marked as unusable."""
         for known in self._known.values():
             usable = known.read.usable
             if usable is not None:

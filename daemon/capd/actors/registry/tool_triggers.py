@@ -1,4 +1,4 @@
-"""Makes triggers from the first tool list of servers whose definitions have few words.
+"""Makes triggers from a server's first tool list, if the server's definition has few words.
 
     the catalog is loaded ──> lists that were saved earlier are used
     a server lists tools  ──> its triggers are saved, and the catalog is loaded again
@@ -33,7 +33,7 @@ log = structlog.get_logger(actor="registry")
 
 
 class ToolTriggers:
-    """The triggers that servers have got from their first tool lists."""
+    """The triggers that were made from servers' first tool lists."""
 
     def __init__(self, bus: Bus, lists: ToolLists, file: ToolTriggerFile) -> None:
         """Create it.

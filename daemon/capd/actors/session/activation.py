@@ -129,8 +129,9 @@ class Activation:
         `is_ok=False` and the reason as its text.
 
         `on_progress` receives lines about the progress of dependency scripts. `by` says who asked:
-        `model`, `person`, `turn`, `skill` or `profile`. `known` is the registry's recent answer for
-        this name. The registry is asked again if policy, trust or the account have changed since.
+        `model`, `person`, `program`, `turn`, `skill` or `profile`. `known` is the registry's recent
+        answer for this name. The registry is asked again if policy, trust or the account have
+        changed since.
         """
         try:
             if known is not None and known.changes == self.changes:
@@ -255,7 +256,7 @@ class Activation:
         return stopped, kept
 
     async def step(self, decide: Callable[[], Step], *, by: str = "turn") -> Step:
-        """Call `decide` while no other change runs, apply the step that it returns, and return it.
+        """Call `decide` while no other change runs; apply and return the step that it returns.
 
         A step is a change of what is switched on. `by` says who asked for the single tools that it
         switches on.
@@ -591,7 +592,9 @@ class Activation:
 
     @asynccontextmanager
     async def _started(self, lease: ServerLease) -> AsyncIterator[supervisor.ServerReady]:
-        """Install the dependencies of a server that was not running yet, start it, and yield it.
+        """Start the server of a lease, and yield the supervisor's reply.
+
+        If the server was never started, its dependencies are installed first (`ServerLease.via`).
 
         The block under `async with` applies the start. Nothing else in the session changes while
         the block runs.

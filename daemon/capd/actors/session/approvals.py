@@ -4,8 +4,9 @@
                                             └───> capd approve, capd top
 
 The first answer decides. The client is asked only if its connection does not come from a server or
-a bridge; `capd approve` is for a person at a terminal. A dialog that is dismissed in the client
-leaves the question open for `capd approve`. The rules are in `core/sessions/approval`.
+a bridge. `capd approve` takes only the answer of a person at a terminal. A dialog that is dismissed
+in the client leaves the question open for `capd approve`. The rules are in
+`core/sessions/approval`.
 """
 
 from typing import Any

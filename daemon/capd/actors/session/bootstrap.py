@@ -58,7 +58,7 @@ class Bootstrapping:
         return self._rules().is_on and bool(self._place.project)
 
     async def words(self) -> str:
-        """Return the text of the bootstrap files that a hook gives the model."""
+        """Return the text of the bootstrap files that a hook gives the model, up to its limit."""
         if not self.is_on:
             return ""
         found = await self._found()

@@ -126,7 +126,7 @@ class ToolRoute:
 
 
 class SessionCalls:
-    """Everything that a session's connection may request; implements `Conversation`."""
+    """Answers everything that a session's connection may request; implements `Conversation`."""
 
     def __init__(self, parts: SessionParts, turns: Callable[[], SessionTurns]) -> None:
         """Create it. `turns` returns the turns of the session."""
@@ -436,7 +436,7 @@ class SessionCalls:
     # Calls of tools
 
     async def call_by_name(self, name: str, request: Request, is_read_only: bool = False) -> Result:
-        """Call the tool `name`, as a call of `tool_call` or `tool_call_readonly` asks.
+        """Call the tool `name`, for a call of `tool_call` or (`is_read_only`) `tool_call_readonly`.
 
         Return the tool's result. Raises: as `answer`, and BadCallError.
         """
@@ -632,7 +632,10 @@ def _json_name(tool: ToolName) -> msgspec.Raw:
 
 
 def _sent_members(shown: ShownTool, request: Request) -> Members:
-    """Return the params of a call for its server: with the server's own names, and with presets.
+    """Return the params of a call for its server.
+
+    They have the server's own names of the tool and its arguments, and those arguments that an edit
+    of the tool presets.
 
     Raises:
         NotSentError: see `sent_arguments`.

@@ -1,4 +1,4 @@
-"""Saves what was observed about clients for the next daemon, shortly after each change."""
+"""Saves, for the next daemon, what was observed about clients, shortly after each change."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -38,7 +38,7 @@ class TurnInProgress:
         self.is_over = trio.Event()
 
     async def run(self, take: Callable[[], Awaitable[messages.TurnTaken]]) -> None:
-        """Run the turn by calling `take`, and store what it returns for the hook."""
+        """Run the turn by calling `take`, and store its result, for which the hook asks again."""
         try:
             self.taken = await take()
         finally:

@@ -25,7 +25,7 @@ from capd_protos import curator as messages
 from capd_protos.types import Decision
 
 START_PATIENCE = 1.0
-"""Seconds for which an answer waits for servers that start, if their tools can be named later."""
+"""Seconds for which an answer waits for servers that start, if it can name their tools anyway."""
 OWN_PATIENCE = 5.0
 """Seconds within which a hook on the session's own connection is answered. Such a hook states no
 limit."""
@@ -37,7 +37,7 @@ log = structlog.get_logger(actor="curator")
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """A user's message, as a prompt hook or a caller that knows the session's key has sent it."""
+    """A user's message that was sent by a prompt hook, or by a caller with the session's key."""
 
     text: str
     turn_context: TurnContext

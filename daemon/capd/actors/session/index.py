@@ -74,7 +74,10 @@ class IndexCache:
         return self._pieces.costs
 
     def same(self, mapped: TriggerMap) -> TriggerMap:
-        """Return the last map if `mapped` equals it, so that equal sessions share one object."""
+        """Return the last map if `mapped` equals it, so that sessions share one object.
+
+        A map is the first level of the index.
+        """
         if mapped != self._last_map:
             self._last_map = mapped
         return self._last_map
@@ -124,7 +127,7 @@ class IndexCache:
             await self._pieces.learn(texts)
 
     async def _catch_up(self) -> None:
-        """Load the failed entries again, for projects that still have a session."""
+        """Load the entries that could not be loaded, for projects that still have a session."""
         while True:
             await self._is_late.wait()
             self._is_late = trio.Event()

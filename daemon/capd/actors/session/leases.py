@@ -97,9 +97,9 @@ class SessionLeases:
         return instance if is_alive else None
 
     def changed_lists(self) -> list[str]:
-        """Return `prompts`, `resources` or both: those that other servers offer than before.
+        """Return the lists (`prompts`, `resources`) whose servers have changed since the last call.
 
-        The servers that offer each are compared with those at the last call.
+        The servers of a list are those that run and offer it.
         """
         before, self._offering = self._offering, {what: [] for what in _FOLLOWED}
         for lease in self._state.servers:

@@ -48,7 +48,7 @@ class RepeatedMistakeError(RefusedError):
 
 
 def counts_of(delivery: MemoryDelivery) -> dict[str, int]:
-    """Return the counts of delivered and waiting memories for the list of sessions."""
+    """Return how many memories were delivered and left out, and their tokens, for the status."""
     return {
         "memories": len(delivery.delivered),
         "memories_left_out": len(delivery.left_out),

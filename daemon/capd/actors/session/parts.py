@@ -78,10 +78,7 @@ class SessionParts:
         """None before the session is opened by a curator."""
 
     def begin(self, owner: PartsOwner) -> None:
-        """Call the methods of `owner`, the session, from now on.
-
-        Only a weak reference to it is kept.
-        """
+        """Set the session whose methods the parts call; only a weak reference to it is kept."""
         # Parts refer to their session weakly, so that no garbage collection is needed to free it.
         self._owner_ref = ref(owner)
 
@@ -210,7 +207,7 @@ class SessionParts:
 
     @cached_property
     def search(self) -> ToolSearch:
-        """The part that finds tools, and calls them by name."""
+        """The part that finds tools by a search or by name, and switches them on."""
         return ToolSearch(
             self.context, self.activation, self.notes, self.withheld, self.conversations
         )

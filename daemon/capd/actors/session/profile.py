@@ -160,7 +160,7 @@ class SessionProfile:
 
     @property
     def sandbox(self) -> SandboxLevel:
-        """The weakest sandbox in which servers run for the session; `off` without a profile."""
+        """The weakest sandbox that the profile allows for servers; `off` without a profile."""
         return self.choice.profile.sandbox if self.choice.profile is not None else "off"
 
     def applied(self, rules: SessionRules) -> SessionRules:

@@ -24,7 +24,7 @@ ASK_TIMEOUT = 5.0
 PATIENCE = 0.1
 """Seconds for which a turn waits. The ledger usually answers within a few milliseconds."""
 MOST_TOOLS = 256
-"""How many tools are asked for, the most used first. The rest are used too rarely to matter."""
+"""How many tools are kept, the most used ones. The rest are used too rarely to matter."""
 
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 

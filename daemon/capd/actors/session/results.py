@@ -338,7 +338,7 @@ def _checking(wanted: "CompactionOptions", definition: bytes) -> "CompactionOpti
 
 
 def _parts_over(result: bytes, wanted: "CompactionOptions") -> ResultParts | None:
-    """Return the parts of a result that is too long; None if it must or can only pass unchanged."""
+    """Return the parts of a result that is too long; None if it has to pass unchanged."""
     from capd.core.results.compaction import is_over  # noqa: PLC0415 - as above
 
     if input_required(result) is not None:

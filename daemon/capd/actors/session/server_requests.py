@@ -1,7 +1,8 @@
-"""The requests of one session that servers answer: prompts, resources, completions, subscriptions.
+"""Sends the requests of one session to servers, and finds the server for each.
 
-Prompts are found by their wire name, the name under which clients know them, and resources by their
-URI. The rest of a request, and the whole result, pass unchanged.
+Prompts are found by their wire name, the name under which clients know them, resources by their
+URI, and MCP tasks by their id. The rest of a request, and the whole result, pass unchanged, except
+that a stateless server's questions to the user get the server's name.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -76,7 +77,7 @@ _COMPLETE: JsonCodec[_CompleteParams] = JsonCodec(_CompleteParams)
 
 
 class ServerRequests:
-    """The requests of one session that servers answer."""
+    """Sends the requests of one session to servers."""
 
     def __init__(
         self,

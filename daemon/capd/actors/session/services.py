@@ -80,7 +80,7 @@ def session_services(
     scripts: ScriptWorkers | None = None,
     script_files: RunFiles | None = None,
 ) -> SessionServices:
-    """Build the services. A service that is not given is replaced by one that does nothing.
+    """Build the services. One that is not given is replaced by a default that saves nothing.
 
     `rules` and `domains` are used if `live`, the settings that may change, is not given.
     """

@@ -97,7 +97,7 @@ def _single_tools(state: SessionState) -> list[messages.ActiveEntry]:
 
 
 class Session:
-    """One session. It may outlive its connection."""
+    """One client's or sub-agent's session. It may outlive the client's connection."""
 
     def __init__(
         self,

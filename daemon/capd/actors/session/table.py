@@ -65,7 +65,7 @@ class OpenSession:
     """The parent of that process: the client itself, if the process is a shim."""
     is_ending: bool = False
     claim: int = 0
-    """How many connections the session has had. Only the newest of them may end the session."""
+    """The number of the session's newest connection. An older one may not end the session."""
     process: str | None = None
     """The start time of process `pid`, so that a reused pid is noticed; None if it is gone."""
     opening: trio.CancelScope | None = None

@@ -207,7 +207,7 @@ class SessionTokenCount:
 
     @property
     def is_open(self) -> bool:
-        """Whether the tokens of some text are not counted yet."""
+        """Whether a count is missing: that of a text, or that of a list of all permitted tools."""
         is_unknown = self.account.has_listed and self._accounting.everything(self.terms) is None
         return self.account.is_counting or is_unknown
 

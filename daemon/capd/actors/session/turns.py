@@ -56,7 +56,7 @@ UNDECIDED: frozenset[DecisionReason] = frozenset(
 """The reasons for abstaining after which a message may go on with the last used capability."""
 
 MODEL_PATIENCE = 4.0
-"""Seconds for which a hook's turn waits for a model that is loading, which takes 1.2 to 1.8 s."""
+"""Seconds for which a hook's turn waits for a model that is loading. Loading takes 1.2 to 1.8 s."""
 LONGEST_PATIENCE = 60.0
 """The most seconds for which a turn waits for the model, if its hook says that it can wait longer
 than `MODEL_PATIENCE`."""
@@ -414,7 +414,7 @@ class SessionTurns:
     def _index_text(self, turn_context: TurnContext) -> str:
         """Return the index, once in each conversation.
 
-        Empty unless a hook takes the turn's text, and if the model gets the index by instructions.
+        Empty if no hook takes the turn's text, or if the model gets the index in instructions.
         """
         conversation = turn_context.conversation or self._parts.conversations.current
         if conversation.is_index_delivered or not (
@@ -636,7 +636,8 @@ class SessionTurns:
     async def _route(self, text: str, waits: float) -> tuple[Decision, Resolved | None]:
         """Ask the registry about a message; return its decision and the capability to switch on.
 
-        `waits` is how many seconds the registry may wait for the model. The capability may be None.
+        `waits` is how many seconds the registry may wait for the model. The capability is None if
+        none has to be switched on.
         """
         activation = self._parts.activation
         changes = activation.changes

@@ -79,7 +79,8 @@ class SupervisorSettings:
     parser: Parser | None = None
     """Reads the files of projects."""
     linger_now: Callable[[], float] | None = None
-    """Returns the current linger, if it can change while the daemon runs."""
+    """Returns the current `linger`, the seconds for which a server without a holder is kept. None
+    if that cannot change while the daemon runs."""
     client_metadata_url: Callable[[], str] = str
     """Returns the URL of capd's metadata document as an OAuth client, if it is published."""
     generations: GenerationFile | None = None
@@ -93,7 +94,8 @@ class SupervisorSettings:
     install_cwd: Path | None = None
     """The folder where dependency scripts run; by default that of shared instances."""
     empty_folders: Path | None = None
-    """Folders for launchers that must not read a project's files; None to let them read."""
+    """Where empty folders are created: launchers run there that must not read a project's files.
+    None to let all launchers read them."""
     containers: Containers | None = None
     """What runs servers in containers; None to refuse them."""
     runners: FarRunners = field(default_factory=FarRunners)
@@ -224,7 +226,7 @@ class Starts:
         return sandboxes.sandbox_request(server) if sandboxes is not None else SandboxRequest()
 
     def redactor(self, server: ServerSpec, values: Mapping[str, str]) -> Callable[[str], str]:
-        """Return a function that removes the server's secrets, among `values`, from a text."""
+        """Return a function that removes from a text those of `values` that the server needs."""
         return redactor([values.get(key, "") for key in wanted_keys(server)])
 
     def environment(self, declared: Mapping[str, str]) -> dict[str, str]:

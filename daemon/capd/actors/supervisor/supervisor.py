@@ -255,7 +255,7 @@ class Supervisor:
         return messages.ProjectEnded([instance.key.name for instance in theirs])
 
     async def _restart_launched(self, project: str) -> messages.ServersRestarted:
-        """Restart the user's own servers in a project whose trust has changed.
+        """Restart the user's own servers whose start depends on trust in `project`, which changed.
 
         A launcher such as npx reads files of the folder in which it runs, so it runs there only if
         the project is trusted (docs/configuration.md, "Files that launchers read").
@@ -317,8 +317,8 @@ class Supervisor:
     async def _listen(self) -> None:
         """Follow two events until cancelled.
 
-        After the catalog has changed, retry failed starts. After a person has decided on tool
-        definitions, compare the tools of that server again.
+        After the catalog has changed, failed servers may start again without delay. After a person
+        has decided on tool definitions, the tools of that server are compared again.
         """
         async with self._bus.subscribe(HINTS, "registry.changed", "definitions.settled") as hints:
             async for hint in hints:
@@ -491,7 +491,7 @@ class Supervisor:
         self._bus.publish(messages.ToolListKept(key.name, key.identity))
 
     def _on_ended(self, instance: InstanceRecord, problem: CapdError | None) -> None:
-        """Note that an instance has ended: in the leases and in the log; publish an event."""
+        """Note in the leases and the log that an instance has ended, and publish an event."""
         key = instance.key
         was_ready_at, instance.ready_at = instance.ready_at, None
         redact = self._starts.redactor(instance.server, instance.values)
@@ -605,9 +605,9 @@ class Supervisor:
         return await self._logins.open(spec, request.way, self._nursery, on_success)
 
     def _logged_in(self, name: str, account: str) -> None:
-        """Use a new login of `account` at the server `name`: retry its instances that need it.
+        """Note a new login of `account` at the server `name`: failed instances may start again.
 
-        Sessions with this account move to an instance that uses it.
+        Sessions with this account move to an instance that uses the login.
         """
         now = trio.current_time()
         for instance in list(self._instances.values()):
