@@ -76,7 +76,7 @@ class Report:
 
     @property
     def errors(self) -> int:
-        """The number of findings because of which something is left out, such as a capability."""
+        """The number of findings that are errors, because of which a capability may be left out."""
         return sum(finding.severity == "error" for finding in self.findings)
 
 

@@ -218,7 +218,7 @@ async def _find(options: argparse.Namespace, where: Places) -> dict[str, Any]:
 async def _refreshed(copy: Copy, files: copies.CopyFiles) -> str:
     """Refresh the local copy of a registry's list of servers, and save it with `files`.
 
-    Return a note for a person; if the refresh failed, it has the error.
+    Return a note for a person, with the error if the refresh failed; empty if there is none.
     """
     fetcher = await Fetcher.opened()
 

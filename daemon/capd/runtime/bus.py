@@ -206,14 +206,13 @@ class _Publisher:
             raise
 
     def publish(self, event: msgspec.Struct) -> None:
-        """Send `event` to the present subscribers. One whose queue is full misses it."""
+        """Send `event` to the present subscribers. A subscriber whose queue is full misses it."""
         tag = event.__struct_config__.tag
         if not isinstance(tag, str):
             raise TypeError(f"{type(event).__name__} has no tag of text, so no topic")
         self._socket.send_nowait([tag.encode(), BODIES.encode(event)])
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
 

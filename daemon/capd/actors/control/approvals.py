@@ -19,7 +19,7 @@ from capd_protos import socket as frames
 
 
 class ApprovalMethods:
-    """The methods on approvals. The methods that answer a call check the calling process first."""
+    """The methods on approvals. Those that change something check the calling process first."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors

@@ -26,7 +26,7 @@ READING = frozenset(
         *("profiles", "tool", "tool_edits", "bridges"),
     }
 )
-"""Methods that change nothing."""
+"""Methods that change nothing. Their caller is not checked again."""
 
 
 async def check_still_let_in(peer: Peer) -> None:

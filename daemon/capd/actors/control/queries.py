@@ -33,7 +33,8 @@ MOST_OF_BEST = 3
 """How many tools of the best capability a search adds to its result, if that capability clearly
 fits the query."""
 MOST_RANKED = 20
-"""How many tools are ranked together with capabilities and skills, even if fewer are requested."""
+"""The least number of tools that are ranked together with capabilities and skills, even if fewer
+results are requested."""
 INDEX_TIMEOUT = 2.0
 EMBEDDER_TIMEOUT = 0.05
 """Seconds. The status does not wait for a model that is busy or stopped."""
@@ -225,7 +226,7 @@ class QueryMethods:
         except ActorUnavailableError:
             return []
         if not isinstance(ranked, registry.CapabilitiesFound):
-            # Without a model no capability is ranked; the answer's text says so.
+            # Without a model no capability may be found; the answer's text says so.
             return []
         described = {each.capability.id: each.capability for each in known.capabilities}
         return [documents.capability_match(hit, described.get(hit.id)) for hit in ranked.hits]

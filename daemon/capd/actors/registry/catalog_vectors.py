@@ -1,7 +1,8 @@
 """The vectors of every text that messages are compared with.
 
-    cold ──a message needs them──> loading ──> ready ──embedder gone, catalog changed──> cold
-                                      └──> unusable (tried again with the next message)
+    cold ──a session starts, or a message comes──> loading
+    loading ──> ready ──embedder gone, catalog changed──> cold
+       └──────> unusable (tried again with the next session or message)
 
 A vector comes from the cache on disk (by model and text hash), from the tap that ships it, or from
 the model. While 256 or more are missing, messages are compared with the vectors that exist, and by

@@ -49,7 +49,10 @@ class ProjectTrust:
                 return await self.trusted()
 
     async def startables(self, project: str) -> messages.StartablesListed:
-        """Read a project's files again; return the servers that they would start."""
+        """Read a project's files again; return the servers that they would start.
+
+        The last entry stands for the project's files that launchers, such as npx, would read.
+        """
         real = await self._projects.load(project)
         await self._projects.reload()
         read = self._projects.read(real)

@@ -281,7 +281,7 @@ class SessionCalls:
     async def watch_task(self, task: str) -> bytes | None:
         """Listen for changes of a task; return its state as JSON.
 
-        None if its server announces no changes. Raises: as `answer`.
+        None if its server is not known, or announces no changes. Raises: as `answer`.
         """
         return await self._parts.requests.watch_task(task)
 

@@ -596,7 +596,6 @@ class _ServeAgain:
     upstream: Upstream
 
     def __call__(self) -> None:
-        """Serve the session's connection again."""
         self.serve(self.opened, self.claim, self.upstream)
 
 

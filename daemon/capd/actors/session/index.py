@@ -252,7 +252,7 @@ class SessionIndex:
         return "" if reads_map else self.map()
 
     def suggestions(self, ids: Sequence[CapabilityId]) -> str:
-        """Return the second level of the index: a line for each capability of `ids`.
+        """Return the second level of the index: a line for each capability of `ids` that has room.
 
         The line says what the capability is for, and how it is switched on.
         """

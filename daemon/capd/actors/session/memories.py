@@ -119,8 +119,9 @@ class SessionMemories:
     def deliver_due(self, most_characters: int | None = None) -> str:
         """Return the memories that the model should get now as one text; note them as delivered.
 
-        The text is empty if there are none, and has at most `most_characters`. Memories that do not
-        fit wait for a later text.
+        The text is empty if there are none, and has at most `most_characters`. A memory that does
+        not fit into these waits for a later text. One that does not fit into the conversation's
+        token budget is never delivered.
         """
         return self._deliver(self._due_now(), most_characters)
 

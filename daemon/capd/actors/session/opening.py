@@ -55,7 +55,6 @@ class _Change:
     key: SessionKey
 
     def __call__(self) -> None:
-        """Have the session saved."""
         self.on_change(self.key)
 
 
@@ -188,7 +187,8 @@ class SessionOpenings:
     ) -> OpenSession | None:
         """Open a sub-agent's session, with what was active in its conversation at its start.
 
-        Return None if the conversation has ended, or its bridge has too many sessions.
+        Return None if the conversation has ended, the daemon stops, or the conversation's bridge
+        has too many sessions.
         """
         conversation = self._sessions.get(parent)
         if conversation is None or conversation.is_ending or self._drain.is_on:

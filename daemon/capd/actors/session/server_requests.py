@@ -103,7 +103,11 @@ class ServerRequests:
     # Lists
 
     async def prompts(self) -> list[bytes]:
-        """Return all skills, and all prompts of the session's servers under their wire names."""
+        """Return the prompts that the client may use, each as an entry of `prompts/list`.
+
+        They are the bootstrap files, the skills of taps, and the prompts of the session's servers
+        under their wire names.
+        """
         skills = await self._skills.prompts()
         found = await self._entries("prompts")
         known = len(self._state.surface.names)
@@ -122,7 +126,10 @@ class ServerRequests:
         return [*own, *skills, *prompts]
 
     async def resources(self, kind: str) -> list[bytes]:
-        """Return the entries of `kind`, `resources` or `resources/templates`, each URI once."""
+        """Return the entries of `kind`, `resources` or `resources/templates`, each URI once.
+
+        Resources that policy denies are left out.
+        """
         found: dict[str, bytes] = {}
         listed = await self._entries(kind)
         share = FairShare()

@@ -144,7 +144,8 @@ class Starts:
         """Check that a person trusts `server`, if the files of a project define it.
 
         Raises:
-            UntrustedError: the definition, or a file that it names, differs from what was trusted.
+            UntrustedError: nobody trusts the server, or its definition or a file that it names has
+                changed since.
         """
         if not server.project:
             return
