@@ -31,8 +31,8 @@ MOST_TEXTS = 64
 """The most texts in one request. They take less than a second: the model gets at most 1,024 tokens
 at a time, for example 16 texts with 64 tokens each."""
 MOST_PARTS = 1 + MOST_PASSAGES
-"""The most texts for one message: the message and its passages. Only the vectors of requests with
-at most this many texts are cached."""
+"""The most texts for one message: its beginning and end as one text, and its passages. Only the
+vectors of requests with at most this many texts are cached."""
 MOST_KEPT = 2 * MOST_PARTS
 """The most cached vectors. With the scorer `trigger_mean`, the parts of a message are compared with
 the catalog. A moment later one of them is compared with the tools, and its vector is in the cache.

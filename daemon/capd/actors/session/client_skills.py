@@ -74,7 +74,7 @@ class ClientSkills:
         return await self._used(skill) if skill is not None else NOTHING
 
     async def use_named(self, message: str) -> Outcome:
-        """Use each of the client's skills that a user's message names, as `use` does.
+        """Use the client's skills that a user's message names, at most three, as `use` does.
 
         Return the outcomes as one.
         """

@@ -127,8 +127,8 @@ class SessionHost:
     ) -> None:
         """Create it.
 
-        `model_idle` is the number of seconds after which the embedder unloads its model; 0 for
-        never.
+        `model_idle` is the number of seconds after which the embedder unloads its model; 0 if capd
+        does not keep the model loaded for a user who is connected.
         """
         self.services = services
         self._bus = services.bus

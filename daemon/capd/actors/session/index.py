@@ -228,8 +228,8 @@ class SessionIndex:
     def map(self) -> str:
         """Return the first level of the index: the names of capabilities, grouped by verb.
 
-        Active and denied capabilities are left out. The text is empty until it is known which
-        capabilities policy denies.
+        Capabilities that are active, denied or outside the session's domain are left out. The text
+        is empty until it is known which capabilities policy denies.
         """
         if self._denied is None or self._view.is_bare:
             return ""

@@ -32,7 +32,8 @@ class ModelKeeping:
         """Create it. `has_prompts` tells whether a session is open whose client has a prompt hook.
 
         `idle` is the number of seconds after which the embedder unloads its model; 0 if the model
-        is never kept. `available` returns the machine's free memory; None if that is unknown.
+        is not to be kept. `available` returns the machine's free memory in bytes; None if that is
+        unknown.
         """
         self._embedder = embedder
         self._has_prompts = has_prompts
