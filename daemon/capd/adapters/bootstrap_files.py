@@ -14,9 +14,9 @@ MOST_FILES = 64
 
 
 def read_bootstrap(project: str, wanted: Iterable[str]) -> Bootstrap:
-    """Return the texts of those `wanted` files of `project` that exist.
+    """Return the texts of the `wanted` files of `project` that exist and are not blank.
 
-    The result also says why others cannot be read.
+    At most `MOST_FILES` are read. The result also says why a file could not be read.
     """
     root = Path(project)
     files: list[BootstrapFile] = []

@@ -22,7 +22,7 @@ class ChannelProcess:
             OSError: it cannot be started.
         """
         self.channel, theirs = socket.socketpair()
-        """The daemon's end; whoever holds the process closes it."""
+        """The daemon's end of the pair. The owner of this object closes it."""
         with theirs:
             try:
                 self._process = subprocess.Popen(

@@ -3,8 +3,8 @@
     ~/.claude/skills, ~/.agents/skills, ~/.agents      skills of the user
     PROJECT/.claude/skills, .agents/skills, .agents    skills of the project
     ~/.agents/plugins/PLUGIN/skills                    skills of a plugin, called PLUGIN:NAME
-    FOLDER/skills                                      the same; `installed_plugins.json`, in
-                                                       ~/.claude/plugins, names each FOLDER
+    FOLDER/skills                                      skills of a plugin; each FOLDER is named in
+                                                       ~/.claude/plugins/installed_plugins.json
 
 Each skill is a folder with a SKILL.md. If the user and the project have a skill of the same name,
 the user's is used. The user's folders may contain links. A link that leads out of a project or a
@@ -43,7 +43,8 @@ class _PluginList(msgspec.Struct):
 
 
 Stamp = tuple[str, str, int, int, int, int]
-"""The root, the path, and times and sizes of a skill's file. A changed file has another stamp."""
+"""The root, path, mtime, ctime, size and inode of a skill's file. A changed file has another stamp.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class ClientSkill:
 
 @dataclass(frozen=True, slots=True)
 class SkillFolders:
-    """The user's own folders in which skills are searched. A project's folders are not included."""
+    """The user's home folder and Claude Code's folder: the user's skills are below them."""
 
     home: Path
     claude: Path
@@ -70,7 +71,7 @@ class SkillFolders:
 def client_skills(folders: SkillFolders, project: str) -> dict[str, ClientSkill]:
     """Return every skill of the user and of `project`, by the name that its client calls it by.
 
-    `folders` are the user's folders with skills. Blocks: run it in a thread.
+    Blocks: run it in a thread.
     """
     found: dict[str, ClientSkill] = {}
     own = [folders.claude / "skills", *(folders.home / each for each in _FOLDERS[1:])]

@@ -1,7 +1,9 @@
 """The user's configuration: `config.toml`, then `CAPD_*`, merged key by key.
 
-A layer changes only the keys that it contains. A file that cannot be used changes nothing and is
-reported, because a daemon with an old setting is more useful than none (docs/design/operation.md).
+The file, and each variable, changes only the keys that it contains. A file that cannot be used
+changes nothing and is reported, because a daemon with an old setting is more useful than none
+(docs/design/operation.md).
+
 The text under a key is its documentation: `capd config schema` and the docs are generated from it.
 """
 
@@ -517,8 +519,8 @@ def effective(
 ) -> tuple[Configuration, Merged, list[str]]:
     """Return the configuration that the `layers` and the variables `environment` give together.
 
-    A value in a later layer counts before one in an earlier layer, and a variable before both. The
-    second result has the origin of each key, the third a line for each unusable variable.
+    A later layer overrides an earlier one, and a variable overrides every layer. The second result
+    has the origin of each key, the third a line for each unusable variable.
     """
     used = list(layers)
     problems: list[str] = []

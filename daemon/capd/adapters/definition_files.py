@@ -57,7 +57,7 @@ class LoadedDefinitions:
     """A server's baseline as it was read from its file, and what was wrong with the file."""
 
     baseline: Baseline | None
-    """None if there is no file."""
+    """None if there is no file, or if it cannot be read."""
     problem: str = ""
     """Why the file was set aside or cannot be read."""
 

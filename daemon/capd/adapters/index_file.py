@@ -30,16 +30,17 @@ MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """How many entries a write of the file changed and kept, and whether the file is unchanged."""
+    """How many capabilities a write changed, and how many values of a person it kept."""
 
     changed: int
     is_same: bool
+    """Whether the file is unchanged."""
     kept: int
 
 
 @dataclass(slots=True)
 class IndexFile:
-    """The user's file `capability-index.yaml`: reads a person's values, writes the rest."""
+    """Reads the user's file `capability-index.yaml` for the values of a person, and updates it."""
 
     path: Path
     _seen: tuple[int, int, int] | None = None

@@ -1,10 +1,10 @@
 """The text of capability-index.yaml: reads what a person set in it, and updates the rest.
 
 The text is divided into parts: one for each top-level key, and one for each capability below
-`capabilities`. A part whose digest shows that nothing has changed keeps its bytes. Only other parts
-are parsed and written, by a library that keeps comments, order and quotes. So updating one
-capability takes the same time whether there are ten or ten thousand. A text in another layout is
-handled as a whole, and a text that is not YAML is never overwritten.
+`capabilities`. A capability whose digest shows that nothing has changed keeps its bytes. If another
+one is in the text already, its part alone is parsed and rewritten, by a library that keeps
+comments, order and quotes. The library is slow, so a large text is not parsed as a whole, unless
+its layout is not capd's. A text that is not YAML is never overwritten.
 """
 
 import io
@@ -207,7 +207,6 @@ def _comment_start(text: str, at: int) -> int:
         if not _is_comment(line) or line.startswith("    "):
             break
         at = before
-    # A comment at the very beginning belongs to the file, not to its first key.
     return at
 
 
@@ -348,7 +347,8 @@ def _dumped_below(yaml: "YAML", read: dict[str, Any]) -> str:
     return "\n".join(f"  {line}" if line.strip() else line for line in lines)
 
 
-# New entries are written without the library. Their values are JSON, which is valid YAML
+# New entries, sources and metrics are written without the library. Their values are JSON, which is
+# valid YAML.
 
 
 def _block(name: str, values: document.Values) -> str:
@@ -375,6 +375,6 @@ def _lines(values: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 
 def _scalar(value: object) -> str:
-    # JSON escapes control characters. These are the other characters that end a line in YAML.
+    # JSON escapes characters below U+0020. YAML takes these others as line ends, or refuses them.
     text = msgspec.json.encode(value).decode()
     return "".join(f"\\u{ord(c):04x}" if c in "\x7f\x85\u2028\u2029\ufeff" else c for c in text)

@@ -33,7 +33,7 @@ _BAD_PATH = 3
 
 
 class BadPathError(CapdError):
-    """The path is invalid or too slow; the text says which."""
+    """The path cannot be evaluated; the text says why."""
 
 
 class Values(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ async def find(data: bytes, path: str, room: int) -> Values:
     The returned values have about `room` characters together.
 
     Raises:
-        BadPathError: the path is invalid, or takes too long.
+        BadPathError: the path is invalid, takes too much time or memory, or `data` is not JSON.
     """
     if len(path) > LONGEST_PATH:
         raise BadPathError(f"The JSON path is longer than {LONGEST_PATH:,} characters.")

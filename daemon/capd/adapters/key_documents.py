@@ -118,7 +118,7 @@ def _schema_of(type_: Any) -> Mapping[str, Any]:
 def _type_text(schema_: Mapping[str, Any]) -> str:
     """Return a description of the values that the JSON Schema `schema_` allows, for a person."""
     if "anyOf" in schema_:
-        # The type of a key that may be unset, which its default says.
+        # The key may be unset. Its default says so; the type need not.
         return _type_text(next(each for each in schema_["anyOf"] if each != {"type": "null"}))
     if "enum" in schema_:
         return ", ".join(f"`{each}`" for each in schema_["enum"])

@@ -1,4 +1,4 @@
-"""Results that are too large for memory: written piece by piece, or read as far as needed."""
+"""Results that are kept in files because of their size: sent in pieces, or read into memory."""
 
 from collections.abc import AsyncGenerator
 from copy import copy
@@ -38,7 +38,7 @@ class LargeFrame:
         """Yield the parts of the frame in order, with the newline at the end.
 
         Raises:
-            OSError: the spool cannot be read.
+            OSError: the file with the result cannot be read.
         """
         yield self._before
         at = self._result.start
@@ -57,7 +57,7 @@ async def read_all(result: Result) -> bytes:
     """Return a result as bytes in memory, for capd's own use.
 
     Raises:
-        OutcomeUnknownError: it is over `READABLE_BYTES`, or cannot be read from the spool.
+        OutcomeUnknownError: it is over `READABLE_BYTES`, or its file cannot be read.
     """
     if isinstance(result, bytes):
         return result

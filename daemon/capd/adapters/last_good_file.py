@@ -54,7 +54,7 @@ class LastGoodFile:
         self.layer: Layer | None = None
         self.problem = ""
         self.wait = 0.0
-        """Seconds after which the file has to be read again, because it may be half written."""
+        """Seconds after which to read the file again, because it may be half written; 0 for never."""
         self._read = read
         self._kept = kept
         self._clock = clock
@@ -62,7 +62,7 @@ class LastGoodFile:
         self._stability = StabilityTimer()
         self._is_begun = False
         self._text: str | None = None
-        """The text that was saved."""
+        """The text in the file `kept`; None if none was saved."""
 
     def load(self) -> None:
         """Read the settings file again. If it cannot be used, the last good state stays in use."""

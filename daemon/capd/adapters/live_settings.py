@@ -108,7 +108,7 @@ class LiveSettings:
         self.reads = reads or TimedReads(LONGEST_READ)
         self._projects: dict[str, LastGoodFile] = {}
         self.silent: dict[str, str] = {}
-        """Why projects did not answer when they were last read."""
+        """By project: why its file was not read in time at the last attempt."""
         self._of_projects: dict[str, Effective] = {}
         self.effective = Effective()
         self.table: Mapping[str, ClientTraits] = {}
@@ -127,7 +127,7 @@ class LiveSettings:
 
     @property
     def projects(self) -> tuple[str, ...]:
-        """The projects whose files were asked for."""
+        """The projects whose files are read and followed."""
         return tuple(self._projects)
 
     @property
@@ -138,7 +138,7 @@ class LiveSettings:
 
     @property
     def problems(self) -> list[str]:
-        """A line for each part of the user's files that is ignored."""
+        """A line for each part of the user's files, and each variable, that is ignored."""
         notes = self._file.layer.notes if self._file.layer is not None else ()
         return [
             *([self._file.problem] if self._file.problem else []),
@@ -182,7 +182,7 @@ class LiveSettings:
         return before != (self.effective, self.table, self._of_projects)
 
     async def reload(self) -> bool:
-        """Do what `load` does, and read the files of projects in the background."""
+        """Read the files of all projects again, then do what `load` does, without blocking."""
         async with trio.open_nursery() as nursery:
             for project, file in self._projects.items():
                 nursery.start_soon(self._read_again, project, file)
@@ -253,8 +253,6 @@ class LiveSettings:
         The user's setting for the project or the client counts before the project's own file.
         """
         return self.current.domains().of(client, project) or self.of(project).domain
-
-    # Reading
 
     def _user_layer(self, text: str) -> Layer:
         return parse_layer(text, Configuration, str(self.folder / CONFIG_FILE))

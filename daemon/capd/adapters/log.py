@@ -1,4 +1,4 @@
-"""Logs: one event a line on standard error, as JSON unless a person watches.
+"""Logs: one event a line on standard error, as JSON unless standard error is a terminal.
 
 The code that logs an event removes secrets from it, because only that code knows which secrets it
 may contain. As a second line of defence, every known secret and everything that looks like a token

@@ -1,8 +1,8 @@
 """The log file of a daemon without a journal: limited in size, with a few older files.
 
 The program that started the daemon (a thin client, `capd daemon start`, launchd) opened
-`<state>/capd.log` as its standard error. The daemon moves it aside only if it is that very file: a
-terminal, the journal, or a file that a person chose is left alone.
+`<state>/capd.log` as its standard error. The daemon moves a full `capd.log` aside only while that
+is its standard error: a terminal, the journal, or a file that a person chose is left alone.
 """
 
 import contextlib

@@ -21,7 +21,7 @@ from capd_protos.types import Finding, TapName
 
 MEMORIES = "memories"
 MOST_MEMORIES = 1000
-"""Files in one folder; each is parsed at every load."""
+"""The most memories that are read from one folder, because each is parsed at every load."""
 MOST_ENTRIES = 10_000
 MOST_BYTES = 2 << 20
 """The most bytes of memories in one folder, because they stay in the daemon's memory."""
@@ -30,7 +30,7 @@ MOST_BYTES = 2 << 20
 def read_memories(
     tap: TapName, folder: Path, reader: Reader = DIRECT, *, root: Path | None = None
 ) -> tuple[tuple[MemoryRead, ...], tuple[Finding, ...]]:
-    """Return the memories in `folder` by file, and the problems of the folder.
+    """Return what was read from each memory's file in `folder`, and the problems of the folder.
 
     `tap` is the tap that they belong to, and `reader` parses them. Links that lead out of `root`
     are not followed, because a memory's text is given to models. If `root` is None, all links are
@@ -93,7 +93,10 @@ def _content(file: Path, root: Path | None) -> bytes:
 
 
 def _once_each(reads: Iterator[MemoryRead]) -> Iterator[MemoryRead]:
-    """Yield the memories, but only the first of each name: `a.md` and `a.toml` have one name."""
+    """Yield `reads`; of memories with the same name (`a.md` and `a.toml`), only the first is kept.
+
+    In place of another one, yield a finding.
+    """
     known: dict[str, str] = {}
     for read in reads:
         first = known.setdefault(read.memory.name, read.path) if read.memory else read.path

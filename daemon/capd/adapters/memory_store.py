@@ -59,7 +59,8 @@ class MemoryStore:
         """Write a new memory.
 
         Raises:
-            NotStoredError: the text is not a memory, or the name is taken.
+            NotStoredError: the name is invalid or taken, or the text is not a memory or contains a
+                secret, or the file cannot be written.
         """
         if not is_name(name):
             raise NotStoredError(
@@ -76,7 +77,8 @@ class MemoryStore:
         """Replace the text of an existing memory.
 
         Raises:
-            NotStoredError: the text is not a memory, or no memory has this name.
+            NotStoredError: no memory has this name, or the text is not a memory or contains a
+                secret, or the file cannot be written.
         """
         file = self._file(name)
         self._write(file, text)
@@ -86,7 +88,7 @@ class MemoryStore:
         """Move the memory `name` to the folder `.forgotten`, and return its new path.
 
         Raises:
-            NotStoredError: no memory has this name.
+            NotStoredError: no memory has this name, or its file cannot be moved.
         """
         file = self._file(name)
         folder = self.folder / FORGOTTEN

@@ -20,13 +20,13 @@ Rows = Iterable[tuple[Sequence[str], float]]
 
 
 class _Numbers(Collector):
-    """Passes the metrics of one document to prometheus_client."""
+    """Passes metrics that are computed already to prometheus_client."""
 
     def __init__(self, families: Collection[Metric]) -> None:
         self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        """Return all metrics, for prometheus_client."""
+        """Return all metrics."""
         return self._families
 
 

@@ -1,9 +1,9 @@
 """Checks structured content against a tool's output schema.
 
 The schema was written by a server, so checking it must neither use the network nor take long.
-References are not fetched. Patterns are matched in linear time; the validator with Python's own
-expressions took eight seconds for 28 characters. The schema's size was limited when the tool was
-listed.
+References are not fetched. Patterns are matched in linear time; a validator that used Python's
+regular expressions took eight seconds for 28 characters. The schema's size was limited when the
+tool was listed.
 """
 
 from collections.abc import Sequence

@@ -56,7 +56,7 @@ def background_messages() -> tuple[str, ...]:
 
 
 def background_vectors() -> "dict[str, Vectors]":
-    """Return the shipped vectors of the background messages; empty if there are none.
+    """Return the shipped vectors of the background messages; empty if they cannot be used.
 
     Blocks.
     """

@@ -60,7 +60,7 @@ class Database:
     def prune(self, now: float) -> None:
         """Remove notes that are too old at the time `now`.
 
-        While the file is too large, remove the oldest notes as well.
+        If the file is too large, also remove a share of the oldest notes of each table.
         """
 
         def remove(connection: sqlite3.Connection) -> None:

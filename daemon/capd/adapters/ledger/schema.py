@@ -70,7 +70,7 @@ def row(note: Note) -> tuple[Any, ...]:
 
 
 def read(kind: type[T], rows: Iterable[tuple[Any, ...]]) -> list[T]:
-    """Return `rows` of the table for notes of `kind` as structs.
+    """Return `rows` as structs of `kind`; each row has the fields of `kind` in their order.
 
     Rows that a damaged page has spoiled are left out.
     """

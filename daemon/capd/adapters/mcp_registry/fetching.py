@@ -95,7 +95,7 @@ class Fetcher:
 
         Raises:
             FetchError: there was no usable answer, or it has more than `most_bytes`.
-            OSError: it cannot be written.
+            OSError: `file` exists or cannot be written.
         """
 
         async def read(answer: Answer) -> Digests:

@@ -17,12 +17,13 @@ added, as 1 to 255, because processors multiply unsigned with signed bytes. Maps
 The product is float32 as before, so all other nodes stay as they are, but for two small changes:
 
     x * (0.5 * (1 + erf))  becomes  0.5 * (x * (1 + erf))    which onnxruntime computes in one node
-    Softmax──IsNaN, Where  becomes  Softmax                  NaN needs a text without any token
+    Softmax──IsNaN, Where  becomes  Softmax                  only a text without tokens gives NaN
 
 `MatMulIntegerToFloat` is a node of onnxruntime's own. On x86 processors without VNNI instructions
 it adds two products in 16 bits; four in 100,000 such sums are out of range and become the nearest
-number in it. Emulated for four texts, that lowers the mean cosine with float32's vectors from .9976
-to .9970. The option session.x64quantprecision prevents it, but halves the speed of all processors.
+number in range. Emulated for four texts, that lowers the mean cosine with float32's vectors from
+.9976 to .9970. The option session.x64quantprecision prevents it, but halves the speed of all
+processors.
 """
 
 import struct
@@ -93,7 +94,7 @@ class _Map(NamedTuple):
 
 
 def _with_int8_products(graph: Sequence[Field]) -> Iterator[bytes | memoryview]:
-    """Yield the fields of the changed graph: each map gets other nodes in place of its `MatMul`."""
+    """Yield the protobuf fields of the changed graph: other nodes replace each map's `MatMul`."""
     nodes = {_made(field): field for field in graph if field.number == NODE}
     maps = _maps(nodes)
     if len(maps) != MAPS:
@@ -171,7 +172,7 @@ def _quantisation(given: str) -> Iterator[bytes]:
         yield node(operator, [given], f"{given}.{extreme}", last)
         yield node("Mul", [f"{given}.{extreme}", factor], f"{step}.{extreme}")
     yield node("Max", [f"{step}.highest", f"{step}.lowest"], step)
-    # QuantizeLinear takes one list of steps: the rows of all texts become one matrix for it.
+    # QuantizeLinear takes one list of scales (`step`), so the rows of all texts become one matrix.
     yield node("Reshape", [step, _FLAT], f"{step}s")
     yield node("Shape", [f"{step}s"], f"{step}s.shape")
     yield node("Expand", [_MIDDLE, f"{step}s.shape"], f"{given}.middles")

@@ -57,9 +57,9 @@ class Change(NamedTuple):
     layer: int
     part: str
     down: bytes
-    """A: `size[0]` x `RANK` numbers."""
+    """A: a row for each number that goes in, and `RANK` columns."""
     up: bytes
-    """B: `RANK` x `size[1]` numbers."""
+    """B: `RANK` rows, and a column for each number that comes out."""
 
     @property
     def bias(self) -> str:
@@ -106,9 +106,9 @@ def with_switch(model: bytes, adapter: bytes) -> bytes:
 
 
 def _changed(graph: Sequence[Field], changes: list[Change]) -> Iterator[bytes | memoryview]:
-    """Yield the fields of the changed graph: a node that computes a changed product is replaced.
+    """Yield the protobuf fields of a graph with `changes` and the input `SWITCH`.
 
-    `graph` are the fields of the graph as the model has it.
+    `graph` has the fields before. Each `MatMul` whose matrix changes is replaced by several nodes.
     """
     nodes = [field for field in graph if field.number == NODE]
     added_in = {name: each for each in nodes for name in texts_of(each, INPUT)}
@@ -138,7 +138,7 @@ def _changed(graph: Sequence[Field], changes: list[Change]) -> Iterator[bytes | 
 
 
 def _with_change(product: Field, change: Change) -> Iterator[bytes]:
-    """Yield the nodes and numbers that take the place of the node `product`, for `change`."""
+    """Yield the constants and nodes that replace the node `product`, a MatMul, for `change`."""
     given, matrix = texts_of(product, INPUT)
     [made] = texts_of(product, OUTPUT)
     name = f"adapter.{change.layer}.{change.part}"

@@ -1,4 +1,4 @@
-"""Vectors of triggers on disk, so that a restart does not embed the whole catalog again.
+"""Vectors of the catalog's texts on disk, so that a restart does not embed all of them again.
 
 The file is only a cache: one that is damaged, made by another model or not private to the user is
 treated as empty, and `reason` says why. It contains sha256 hashes of texts beside their vectors,

@@ -7,9 +7,9 @@ The graph (HNSW) stores each number of a vector in one byte, which is enough to 
 Their cosines are then computed from float16 vectors, which are stored beside the graph. Both parts
 are in one file, which is mapped: only the pages that questions touch take memory.
 
-usearch is an extra (`capd[many-tools]`). Up to `core/tools/tool_search.MOST_TOOLS` tools, which is
-as many as are indexed without it, every tool is compared (`core/tools/vector_search`).
-docs/design/tool-search.md has the measurements.
+usearch is an extra (`capd[many-tools]`). Without it, at most `core/tools/tool_search.MOST_TOOLS`
+tools are indexed. For so few tools this module is not used: every tool is compared
+(`core/tools/vector_search`). docs/design/tool-search.md has the measurements.
 
 The file is a cache. It is built again if the texts, their order, the model or usearch changed, if
 its checksum is wrong, or if another user could have written it.
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     Halves = npt.NDArray[np.float16]
 
 MOST_TOOLS = MAX_ENTRIES
-"""Tools that are indexed with the extra: as many as the cache of vectors holds. Their words, not
-their vectors, are what takes memory."""
+"""The most tools that are indexed with the extra: as many as the cache of vectors holds. Their
+words, not their vectors, are what takes memory."""
 NEAREST = 512
 """Rows that a question takes from the graph, to be compared exactly. Far more than are shown,
 because a session may not use some of the best ones, and because words count as well."""
@@ -223,8 +223,8 @@ def _save(path: Path, key: bytes, halves: Halves, graph: bytes) -> None:
 def _opened(path: Path, key: bytes) -> VectorGraph:
     """Map the file at `path`, and return the graph in it.
 
-    The file has to be complete, and made from the vectors that `key` stands for. usearch trusts
-    what it maps, so every byte is checked first.
+    The file has to be complete, and made from what `key` is the hash of. usearch trusts what it
+    maps, so every byte is checked first.
 
     Raises:
         MalformedError: the file does not fit, or is damaged.

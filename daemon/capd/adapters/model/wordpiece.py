@@ -26,7 +26,7 @@ _KEPT_CONTROL = "\t\n\r"
 
 
 class WordPieces:
-    """Tokenizes by one vocabulary. It has no changing state, so any thread may use it."""
+    """Tokenizes by one vocabulary. Any thread may use it."""
 
     def __init__(self, numbers: Mapping[str, int], most: int) -> None:
         """Create a tokenizer with the vocabulary `numbers`: the number of each word piece.

@@ -98,7 +98,7 @@ class ReadProjectSettings(msgspec.Struct, frozen=True, tag="settings"):
 
     def run(self) -> SettingsRead:
         """Return the settings that the project may set, or why the file cannot be used."""
-        # Imported here: it takes 40 modules that no other job needs, and somebody waits for a job.
+        # Imported here: it loads 40 modules that no other job needs, and somebody waits for a job.
         from capd.adapters.configuration import Configuration, PlaceTable  # noqa: PLC0415
 
         text = self.text
@@ -163,7 +163,7 @@ class ReadSkillText(msgspec.Struct, frozen=True, tag="skill_text"):
         """Return the text of the skill."""
         return SkillText(body(self.content))
 
-    def unread(self, reason: str) -> SkillText:  # noqa: ARG002 - who asks is told that it is none
+    def unread(self, reason: str) -> SkillText:  # noqa: ARG002 - the result has no place for it
         """Return a result without a text."""
         return SkillText(None)
 

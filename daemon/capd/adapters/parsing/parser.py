@@ -1,7 +1,7 @@
 """Runs the parser process: texts that strangers wrote are never parsed in the daemon.
 
     none ──a job──> idle ──a job──> busy ──answered──> idle ──silent for a while──> none
-                                      └──over a bound, or dead──> none, and the job is unread
+                                      └──over a limit, or dead──> none, and the job fails
 
 A parser written in Python can take seconds for a few hostile kilobytes, and gigabytes of memory for
 a few more. It cannot be interrupted, and blocks every thread. So it runs in a process that can be
@@ -118,7 +118,10 @@ class Parser:
         return self.timed(job)[0]
 
     def timed(self, job: Job[T]) -> tuple[T, float]:
-        """Run a job as `read` does; return also the CPU seconds that it took."""
+        """Run a job as `read` does; return also the CPU seconds that it took.
+
+        A failed job counts as `longest` seconds, and one that is refused at once as none.
+        """
         asked = msgspec.msgpack.encode(job)
         if len(asked) > LARGEST_JOB_BYTES:
             return job.unread(_TOO_LARGE), 0.0

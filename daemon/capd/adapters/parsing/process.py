@@ -1,13 +1,13 @@
 """The parser process: receives a job, runs it within limits, answers, and waits for the next.
 
-    frame    length of the rest, how the job ended, CPU seconds, the result in msgpack
-    job      length of the rest, the job in msgpack
+    job      length of the job, the job in msgpack
+    answer   length of the result, how the job ended, CPU seconds, the result in msgpack
 
 The process starts no other process, opens no file but its own status, and shares only a socket pair
 with the daemon. The kernel enforces its limits: a timer on the CPU time of each job, which ends the
 process even inside a library call; a limit on its memory; and no permission to write files. The
-process ends if a job has made it large, or if it is idle for some time; the daemon starts another
-one.
+process ends after a job that made it large, after 30 s of CPU time in all, or if it is idle for
+some time; the daemon starts another one.
 """
 
 import contextlib
@@ -121,8 +121,8 @@ def _has_grown() -> bool:
 
 def _peak_kib() -> int:
     """Return the peak of this process's resident memory, in KiB."""
-    # Not `ru_maxrss`, which on Linux begins with that of the process that started this one: below
-    # a daemon of 64 MB every job would end the process, and the next would start another.
+    # Not `ru_maxrss`, which on Linux begins with that of the parent process: if the daemon took
+    # 64 MB, every job would end the process, and the next would start another.
     with contextlib.suppress(OSError), open("/proc/self/status", "rb") as status:  # noqa: PTH123
         for line in status:
             if line.startswith(b"VmHWM:"):

@@ -5,8 +5,8 @@
       servers/1, 2, ...    one for each server's process tree, with its guard (guard.py)
 
 A forked process stays in its group, and `cgroup.kill` ends a whole group at once. A process that
-may write to another group of its user can move there, so the group is not the only way to find the
-members of a tree.
+may write to another group of its user can move there, so capd also finds the members of a tree in
+other ways.
 """
 
 import os

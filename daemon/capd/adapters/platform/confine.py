@@ -7,10 +7,10 @@
                 also lets nobody in a domain trace, or read the environment, memory or
                 descriptors of, a process outside. A filter on system calls refuses `prlimit` on
                 other processes, which Landlock does not cover.
-`--narrow`      a filter on system calls refuses `prlimit` on other processes, and the kernel's
-                keyrings. All processes of a user share these, and neither a pid namespace nor
-                Landlock keeps a process out of them. It is for strict servers, which cannot
-                gain privileges from another program anyway.
+`--narrow`      a filter on system calls refuses `prlimit` on other processes, and every use of
+                the kernel's keyrings: processes of a user share them across pid namespaces and
+                Landlock domains. It is for strict servers, which cannot gain privileges from
+                another program anyway.
 `--hide`        an empty, read-only folder in place of one of capd's, in a mount namespace.
 `--show`        a path in the hidden folders that stays visible.
 `--read-only`   as `--show`, but the path cannot be written.
@@ -138,7 +138,7 @@ def shut(kernel: Kernel) -> None:
 def hide(kernel: Kernel, paths: "dict[str, list[bytes]]") -> None:
     """Put an empty folder in place of each hidden folder.
 
-    `paths` has the values of each option, such as `--hide=`.
+    `paths` has the values of each option, by the option, such as `--hide=`.
 
     Raises:
         OSError, ConfinementRefusedError: the system refuses all or a part of it.

@@ -9,10 +9,12 @@ SIGHUP: only capd's commands and capd's death end a server. Capd's death also wa
 stopped.
 
 LIMIT and a variable in the guard's environment mark the guard and everything that it starts as this
-daemon's (capd_protos/tree_marks.py), so that the daemon finds them even if the guard is killed. A
-LIMIT of 0 sets none. The options confine the guard, and the server with it (confine.py). Options
-that begin with `--finally=` are the words of a command to run after the tree is gone, such as one
-that removes a container: it runs until it succeeds, at most three times. Then the guard reports
+daemon's (capd_protos/tree_marks.py), so that the daemon finds them even if the guard is killed. If
+LIMIT is 0, no limit is set.
+
+The options confine the guard, and the server with it (confine.py). Options that begin with
+`--finally=` are the words of a command to run after the tree is gone, such as one that removes a
+container: it runs until it succeeds, at most three times. After a success the guard reports
 `removed`.
 
     READING --whole spec--> STARTING --posix_spawn--> WATCHING --T--> WATCHING

@@ -168,7 +168,10 @@ def children(pid: int) -> list[int]:
 
 
 def tree_below(pid: int) -> list[int]:
-    """Return every process below `pid`, children first. Reads only processes of that tree."""
+    """Return every process below `pid`, each before its parent.
+
+    Only processes of that tree are read, if the kernel lists the children of a process.
+    """
     if not Path(f"/proc/{pid}/task/{pid}/children").exists():
         return descendants(pid)[::-1]
     found = [pid]

@@ -1,7 +1,7 @@
 """Linux: which process holds the other end of a TCP connection on this machine.
 
 TCP has nothing like SO_PEERCRED. The kernel reports the user and the inode of the other end's
-socket (sock_diag, one exact question). The process that has this inode open is looked for in
+socket (sock_diag, one exact query). The process that has this inode open is looked for in
 /proc, among the user's own processes.
 """
 
@@ -68,9 +68,9 @@ def other_end(ours: Address, theirs: Address) -> TcpEnd | None:
 def holders(inodes: Collection[int], below: int, first: Iterable[int] = ()) -> dict[int, int]:
     """Return, for each inode, the first process found that has the inode open.
 
-    Processes in `first` are searched first. Processes below the process `below` are not searched,
-    so that they cannot make the search long. Blocks for up to some tens of ms, so run it in a
-    thread.
+    Processes in `first` are searched first. The process `below` and its descendants are not
+    searched, so that they cannot make the search long. Blocks for up to some tens of ms, so run it
+    in a thread.
     """
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[int, int] = {}

@@ -35,7 +35,7 @@ def marked(low: int, high: int, prefix: bytes) -> list[int]:
     """Return this user's processes that have one of the two marks.
 
     One mark is a hard limit of file locks from `low` to `high`, the other a variable CAPD_INSTANCE
-    whose value begins with `prefix`. Zombies are left out, and so are this process and its parents.
+    whose value begins with `prefix`. Zombies, this process and its ancestors are left out.
     """
     own = posix.getuid()
     spared = _line_above(posix.getpid())

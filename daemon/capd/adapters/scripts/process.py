@@ -6,9 +6,10 @@ A step runs the script until it waits for calls of tools, or ends (`steps`).
 
 The child of this process is an interpreter of `pydantic-monty`, in which the code runs: without
 files, network, environment or imports, and with limits on time, memory, recursion and calls. A
-script stays in the interpreter until another one runs here. Every answer contains a snapshot of the
-script. A second interpreter only checks types (`type_checker`). The process ends when the socket
-closes, or after `IDLE` seconds without a step; the interpreters end with it.
+script stays in the interpreter until another one runs here. While a script waits, the daemon has a
+snapshot of it, from the answer to its last step. A second interpreter only checks types
+(`type_checker`). The process ends when the socket closes, or after `IDLE` seconds without a step;
+the interpreters end with it.
 """
 
 import contextlib
@@ -99,7 +100,7 @@ class Interpreter:
         self._printed_bytes = 0
 
     def close(self) -> None:
-        """End the interpreter process."""
+        """End the interpreter processes."""
         self._leave()
         self._checker.close()
         self._pool.__exit__(None, None, None)
@@ -193,8 +194,8 @@ class Interpreter:
                     calls.append(call)
                     if len(calls) > MOST_CALLS:
                         raise _TooMuchError(f"The script makes more than {MOST_CALLS} calls.")
-                    # The script has no other task. So its call is sent at once, and `prepare` runs
-                    # on meanwhile.
+                    # The script has no other task. So its call is sent at once, and `prepare` lets
+                    # the script run on meanwhile.
                     is_alone = snapshot.allow_eager_await and self._open == set()
                     if self._open is not None:
                         self._open.add(call.id)
@@ -359,11 +360,11 @@ def _error_text(error: monty.MontySyntaxError | monty.MontyRuntimeError) -> str:
     return f"Line {at.line}: {text}" + (f"\n    {source}" if source else "")
 
 
-# The process
-
-
 def main(channel: socket.socket, idle: float) -> None:
-    """Run the steps that arrive on the socket `channel`, until it closes or `idle` seconds pass."""
+    """Run the steps that arrive on the socket `channel`.
+
+    Return when the socket closes, or after `idle` seconds without a step.
+    """
     _bound()
     interpreter: Interpreter | None = None
     for _ in range(_STEPS_OF_ONE_PROCESS):

@@ -17,7 +17,10 @@ from capd.core.scripts.run import Answer, IssuedCall
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """A request to a script process: begin a script."""
+    """A request to a script process: begin a script.
+
+    `code` is the script. `prelude` is run before it, and `stubs` declare its tools for the types.
+    """
 
     script: str
     code: str

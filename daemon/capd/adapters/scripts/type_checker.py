@@ -1,10 +1,10 @@
 """Checks the types of scripts, in a session that has read the standard library's types once.
 
 A new session of the interpreter first reads the types of the standard library, which takes 10 ms;
-checking a script then takes 1 ms. So one session is kept only for checking. It runs no script: capd
-puts a statement before each script that has no type error but fails when it runs. The types of the
-whole input are checked; then this statement ends the run before the script's first line. Failed
-input does not become part of the session, so no script sees the declarations of another.
+checking a script then takes 1 ms. So one session is kept only for checking. It runs no script:
+before each script, capd puts a statement that has no type error but fails when it runs. The types
+of the whole input are checked; then this statement ends the run before the script's first line.
+Failed input does not become part of the session, so no script sees the declarations of another.
 """
 
 import contextlib
@@ -82,7 +82,8 @@ class TypeChecker:
 def _of_script(display: str, head_lines: int) -> list[str]:
     """Return the errors in the script itself, each with its line in the script.
 
-    `display` has the checker's errors, `head_lines` is the number of lines before the script.
+    `display` has the checker's errors, `head_lines` is the number of lines before the script. If
+    all errors are the false alarm about tuples, return none.
     """
     found: list[str] = []
     for line in display.splitlines():

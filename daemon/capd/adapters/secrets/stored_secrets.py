@@ -3,7 +3,7 @@
     keyring, systemd credentials, secrets.env
 
 capd asks the first two only for keys that a definition uses, and keeps the answers in memory until
-`ask_again`. It reads the file again when that has changed. An empty value counts as missing.
+`ask_again`. It reads `secrets.env` again when that has changed. An empty value counts as missing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -40,8 +40,8 @@ class Peer(Protocol):
     async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
         """Send the client a server's request; return the result in the client's answer.
 
-        `on_progress` receives the params of progress that the client reports, with the server's
-        token.
+        `on_progress` receives the params of the client's progress notifications, with the token
+        that the server chose.
 
         Raises:
             ServerError: the client answered with this error; it is passed on to the server.

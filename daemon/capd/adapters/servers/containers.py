@@ -5,8 +5,9 @@
        v                        v
     ContainerRefusedError    `release` removes it, or the sweep of the next daemon
 
-Each container has a folder below the state folder. The folder contains the name of its engine and
-the pipe for its secrets. It is made before the container and removed after it. All functions block.
+Each container has a folder below the state folder, with the path of its engine's program and the
+pipe for its secrets. The folder is made before the container and removed after it. All functions
+block.
 """
 
 import contextlib
@@ -77,7 +78,7 @@ class Container:
     _pipe: int
 
     def release(self, *, is_removed: bool) -> None:
-        """Remove the container and its folder. A second call does nothing.
+        """Remove the container and its folder. Once that has succeeded, further calls do nothing.
 
         `is_removed` says that the container is gone already, so that only the folder is removed.
         """

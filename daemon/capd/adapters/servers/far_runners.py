@@ -4,8 +4,8 @@
                           │                                           nothing left (`g`),
                           └──bridge ends──> closed                    or the connection's end
 
-A runner is the program of the bridge that starts servers there. The frames are those of
-`capd_client/bridge/runner.py`. The far side is not trusted. Frames from it are limited like the
+A runner is the bridge's program on the far side, which starts servers there. The frames are those
+of `capd_client/bridge/runner.py`. The far side is not trusted. Frames from it are limited like the
 output of a server, and anything else ends the connection. A connection that ends takes the server
 with it, on both sides.
 """
@@ -136,7 +136,7 @@ async def _closing(stream: trio.SocketStream) -> AsyncIterator[None]:
 async def _answered(stream: trio.SocketStream, line: bytes) -> bytes | None:
     """Send the order `line`; return the first frame of the answer, and the bytes after it.
 
-    Return None if the connection is dead.
+    Return None if there is no valid answer in time.
     """
     answer = b""
     with trio.move_on_after(START_TIMEOUT):

@@ -97,7 +97,7 @@ class _Sender:
         await self._client.aclose()
 
     async def send(self, request: httpx2.Request, *, is_discovered: bool = True) -> httpx2.Response:
-        """Send `request` to an authorization server; return the response, read in full.
+        """Send `request`; return the response, read in full.
 
         `is_discovered` says that a server has named the address, which is then checked.
 
@@ -308,7 +308,7 @@ async def _authorize(
                 except _ClientReadyError:
                     is_ready = True
                 if is_device and context.oauth_metadata is not before:
-                    # This response alone is the authorization server's own metadata.
+                    # Only this response is the authorization server's own metadata.
                     device_endpoint = _device_endpoint(spec, response)
                 if is_ready:
                     _check_issuer(spec, context.oauth_metadata, last_issuer)

@@ -23,7 +23,7 @@ class EventTooLargeError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event; if its `data` are empty, only its id matters."""
+    """One server-sent event. If its `data` are empty, it has no message, at most an id."""
 
     name: str
     data: bytes

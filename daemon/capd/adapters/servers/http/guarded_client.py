@@ -195,7 +195,8 @@ async def answered(
 
     Raises:
         NotSentError, OutcomeUnknownError: there is no answer.
-        RefusedError: the answer is a redirect to another server, or has too many headers.
+        RefusedError: the answer is a redirect to another server, or one redirect too many, or has
+            too many headers.
     """
     request = client.build_request(
         ask.method,
