@@ -54,7 +54,7 @@ class LastGoodFile:
         self.layer: Layer | None = None
         self.problem = ""
         self.wait = 0.0
-        """Seconds after which to read the file again, because it may be half written; 0 for never."""
+        """Seconds after which a file that may be half written has to be read again; 0 for never."""
         self._read = read
         self._kept = kept
         self._clock = clock

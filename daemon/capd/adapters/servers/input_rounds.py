@@ -38,8 +38,8 @@ async def answer_rounds(relay: Relay, members: Members, caller: Caller) -> Resul
     `members` are the request's params. Questions in a result are put to `caller`'s client.
 
     Raises:
-        RefusedError: the server asks for something that the client does not support, or asks more
-            than `MOST_ROUNDS` times.
+        RefusedError: the server asks for something that the client does not support, or has asked
+            `MOST_ROUNDS` times.
         ServerError: the client, or the server, answered with an error.
         NotSentError, OutcomeUnknownError: as `relay`.
     """

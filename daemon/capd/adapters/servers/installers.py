@@ -1,9 +1,11 @@
 """Runs dependency scripts of a tap: `deps/<org>/<tool>.sh` (docs/design/catalog.md).
 
-The header of a script names the command that tells whether the dependency is already there: `#
-check: <command>`. The check and the script run as separate processes with a time limit. Afterwards
-their whole process trees are ended. A script runs under the interpreter named in its first line, or
-under `sh`.
+A script may name a command that tells whether the dependency is already there, in a comment:
+
+    # check: <command>
+
+The check and the script run as separate processes with a time limit. Afterwards their whole process
+trees are ended. A script runs under the interpreter named in its first line, or under `sh`.
 """
 
 import re
@@ -48,8 +50,8 @@ async def ensure_installed(
 ) -> bool:
     """Run the dependency script `script` unless its check passes; return whether it had to run.
 
-    It runs in the folder `cwd`. `on_start` is called when the script starts, `on_line` with the
-    last line of its output.
+    It runs in the folder `cwd`. `on_start` is called when the script starts. While it runs,
+    `on_line` is called with the last line of its output whenever that has changed.
 
     Raises:
         InstallFailedError: the script is unreadable, failed, or took more than 600 s.

@@ -1,4 +1,4 @@
-"""A running connection to a server, in the form in which its holders use it."""
+"""A running connection to a server, in the form that the sessions which hold it use."""
 
 from collections.abc import Callable, Iterable
 from typing import NoReturn

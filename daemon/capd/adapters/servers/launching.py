@@ -68,7 +68,7 @@ class Launching:
     argv: tuple[str, ...] = field(repr=False)
     """The command of the definition, with `{{PROJECT}}` not filled in."""
     declared: Mapping[str, str] = field(repr=False)
-    """The environment that the definition sets, not filled in."""
+    """The environment that the definition sets, with placeholders not filled in."""
     folder: Path
     """Its usual working directory."""
     project: str
@@ -205,9 +205,9 @@ def remove_empty(folders: Path) -> None:
 def look(folder: str, found: FilesRead, home: str) -> list[str]:
     """Return which of the files that a launcher reads are in `folder` or above it.
 
-    `found` has the names of the files that the launcher reads.
-    Files in `folder` are given by name, those above it by path. `folder` is a real path. Home and
-    the folders above it are not searched.
+    `found` has the names of the files that the launcher reads. `folder` is a real path. In the
+    result, files in `folder` are given by name, and those above it by path. Home and the folders
+    above it are not searched.
     """
     there: list[str] = []
     for place in _upwards(folder, home):

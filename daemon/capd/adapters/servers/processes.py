@@ -58,7 +58,7 @@ class CommandNotFoundError(CapdError):
 
 
 class SpawnFailedError(CapdError):
-    """The system refused to start the server."""
+    """The server cannot be started; the text says why."""
 
 
 class TreeSurvivedError(CapdError):
@@ -292,7 +292,7 @@ async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
 
     Raises:
         CommandNotFoundError: `argv[0]` cannot be found.
-        SpawnFailedError: the system refused to start it.
+        SpawnFailedError: it cannot be started.
         SandboxMissingError: this machine cannot provide the sandbox.
     """
     process = ServerProcess(await trio.to_thread.run_sync(_launch, spec))

@@ -46,7 +46,7 @@ from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, ServerName, SessionKey
 
 HELD_BYTES = 16 * 1024 * 1024
-"""A longer line is written to the spool."""
+"""A longer line is written to a file, the spool."""
 _CHECKED_BYTES = 64 * 1024
 _END_BYTES = 4 * 1024
 

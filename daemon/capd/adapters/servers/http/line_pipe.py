@@ -1,7 +1,7 @@
 """In-memory byte streams, so that a remote server is read like the pipes of a process.
 
-The ends have no buffer between them: a sender waits until everything was read. So when the end of a
-connection is reported, all earlier lines have been read.
+The ends have no buffer between them: the sender of a line waits until all of it was read. So when
+the end of a connection is reported, all earlier lines have been read.
 """
 
 import trio
@@ -18,7 +18,7 @@ class LineSender(trio.abc.SendStream):
         self._channel = channel
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send `data`; return when all of it has been read.
+        """Send `data`; return when the reader has begun to read it.
 
         Raises:
             trio.BrokenResourceError, trio.ClosedResourceError: the reading end is closed.
@@ -97,6 +97,6 @@ class LineReceiver(trio.abc.ReceiveStream):
 
 
 def line_pipe() -> tuple[LineSender, LineReceiver]:
-    """Return the two ends of a stream; a write at one end waits until the other has read it."""
+    """Return the two ends of a stream; a write at one end waits for a read at the other."""
     sender, receiver = trio.open_memory_channel[_Sent](0)
     return LineSender(sender), LineReceiver(receiver)

@@ -16,7 +16,7 @@ class LoginDialogue:
     way: LoginWay = "browser"
     """`device`: with a code, on any device (RFC 8628). `browser`: by a redirect to this machine."""
     user_code: str = ""
-    """The code to enter, once the address is shown; empty in a login by browser."""
+    """The code to enter, once the address is shown; empty if `way` is `browser`."""
     take_pasted: Callable[[str], None] | None = None
     """Takes the redirect's address as text; None if the login does not wait for one."""
 

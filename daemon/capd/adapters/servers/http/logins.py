@@ -121,7 +121,7 @@ class LoggedOut:
     is_revoked: bool = False
     """Whether the server has revoked the login's tokens."""
     failure: str = ""
-    """Why the server did not revoke the tokens; empty if it offers no revocation."""
+    """Why revoking the tokens failed; empty if it succeeded, or if no revocation is offered."""
 
 
 class Login:
@@ -355,7 +355,7 @@ def _with(ask: "ServerRequest", token: str) -> "ServerRequest":
 
 
 def _authorization() -> Any:
-    """Return the module that logs in; it needs the SDK. It takes a second: run it in a thread."""
+    """Return the module that logs in. Importing it takes a second, so run this in a thread."""
     from capd.adapters.servers.http import authorization  # noqa: PLC0415 - see above
 
     return authorization

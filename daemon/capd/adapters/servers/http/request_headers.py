@@ -1,9 +1,9 @@
-"""The HTTP headers that repeat parts of a message, which the stateless generation requires.
+"""The HTTP headers that repeat parts of a message, as the stateless generation of MCP requires.
 
-A request of that generation names its protocol version in `params._meta`. Its headers repeat the
-version, the method, the name of the tool or other item, and the arguments that the tool's schema
-marks with `x-mcp-header`. A request of the handshake generation has a header with the negotiated
-version.
+A request of that generation (2026-07-28) names its protocol version in `params._meta`. Its headers
+repeat the version, the method, the name of the tool or other item, and the arguments that the
+tool's schema marks with `x-mcp-header`. A request of the handshake generation has a header with the
+negotiated version.
 """
 
 import base64
@@ -130,7 +130,7 @@ class RequestHeaders:
             elif method == "tools/list" and (self._marked or _MARK in result):
                 self._learn_tools(result)
         except MalformedError:
-            return  # whoever asked for it will say so
+            return  # the caller that sent the request reports it
 
     def _learn_tools(self, result: bytes) -> None:
         # What is too large to be listed is not read here either.

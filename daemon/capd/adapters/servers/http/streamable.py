@@ -1,15 +1,16 @@
 """The streamable HTTP transport: each message is a POST, whose response contains the answer.
 
     POST a request ──200 JSON────────────────────────> its reply
-           ├──200 events: notices, requests, its reply ──> each, until the reply
+           ├──200 events: notifications, requests, its reply ──> each, until the reply
            │      └── cut before the reply: GET with the last event's id, if it had one
            ├──202, 5xx, cut off ─────────────────────> `outcome_unknown`: it may have run
            ├──never connected ───────────────────────> `not_sent`
            ├──401, or 403 before anything worked ────> lost, and parked: a person must log in
            └──404 in a session ──────────────────────> lost: the session has expired
 
-A handshake server may also send messages on a GET of its own, which is opened after `initialized`
-and again whenever it ends. Nothing is sent twice, except a message that the server refused (401).
+A handshake server may also send messages in answer to a separate GET, which capd sends after
+`initialized`, and again whenever its stream ends. No message is sent twice, unless the server
+refused it: with 401, or because it speaks only the older transport.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -438,4 +439,4 @@ class StreamableWire:
 
 
 class _NoStreamError(CallFailedError):
-    """The server offers no stream for messages that belong to no request."""
+    """The server does not offer the stream that was requested."""

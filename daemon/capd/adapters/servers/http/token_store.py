@@ -106,5 +106,5 @@ def best_store(folder: Path) -> TokenStore:
     except ImportError:
         return files
     backend = keyring.get_keyring()
-    # Backends below 1 always fail, store nothing, or store it unencrypted.
+    # Backends below 1 always fail, store nothing, or store texts unencrypted.
     return KeyringStore(backend, files) if backend.priority >= _WORST_PRIORITY else files
