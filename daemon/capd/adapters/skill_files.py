@@ -18,9 +18,9 @@ from capd_protos.types import Finding, TapName
 SKILLS = "skills"
 SKILL_FILE = "SKILL.md"
 MOST_SKILLS = 1000
-"""Skills of one tap; each is parsed at every load."""
+"""The most skills of one tap, because each is parsed at every load."""
 MOST_ENTRIES = 10_000
-"""Entries in the folder `skills`, whatever they are."""
+"""The most entries of the folder `skills` that are looked at, whatever they are."""
 
 
 def read_skills(
@@ -72,7 +72,7 @@ def _files(tap: TapName, root: Path, names: list[str], reader: Reader) -> Iterat
         folder = file_name(Path(name))
         path = f"{SKILLS}/{folder}/{SKILL_FILE}"
         try:
-            # Raises if the path is not valid Unicode, because it could not be sent on the bus.
+            # Raises if the path is not valid Unicode, which no message of capd can contain.
             str(file).encode()
             content = _content(root, file)
         except (FileNotFoundError, NotADirectoryError):

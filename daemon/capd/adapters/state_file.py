@@ -95,7 +95,7 @@ class StateFile(Generic[T]):
         self._is_private = is_private
         self._is_durable = is_durable
         self.problem = ""
-        """Why the file was not used, in words for a person; empty if it was."""
+        """Why the file was renamed to `aside`, in words for a person; empty if it was not."""
         # One write at a time, so that the later value is not overwritten by the earlier one.
         self._limiter = trio.CapacityLimiter(1)
 

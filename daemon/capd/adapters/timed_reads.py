@@ -1,7 +1,8 @@
 """Reads paths that may never answer, such as a project on a network file system that hangs.
 
 A thread that waits for such a path cannot be ended. So each path has at most one thread, and a
-second caller waits for the same thread. So a path that hangs takes no threads from other work.
+second caller waits until that thread is done. So a path that hangs takes no threads from other
+work.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import trio
 from capd.core.errors import CapdError
 
 LONGEST_WAIT = 2.0
-"""Seconds to wait for one project. Opening a session takes at most five."""
+"""Seconds to wait for one project. Opening a session may take at most five."""
 AT_ONCE = 32
 """How many paths are read at the same time; a reload reads hundreds."""
 

@@ -19,7 +19,7 @@ from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition
 
 MOST_BYTES = 32 << 20
-"""The limit for one line of a server; a larger list is not saved."""
+"""The most bytes of one file; a larger list is not saved."""
 MOST_FILES = 2000
 _SUFFIX = ".tools"
 

@@ -64,7 +64,7 @@ class Traces:
     def __init__(self) -> None:
         self._start: Callable[..., Span] | None = None
         self.is_on = False
-        """Whether spans are wanted."""
+        """Whether spans are made and sent."""
 
     def begin(self, method: str, params: bytes, session: str) -> "Span | None":
         """Return a span for the request `method` of `session`; None if no span is made.

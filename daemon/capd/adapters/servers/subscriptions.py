@@ -265,7 +265,10 @@ class Subscriptions:
         return wanted
 
     async def _stay_on(self, stream: "_Stream") -> None:
-        """Wait until the stream has ended; request another one, unless the server refused it."""
+        """Send the stream's request, and wait until the stream has ended.
+
+        Then have another one opened, unless the server answered with an error.
+        """
         members = {"notifications": raw(stream.wanted)}
         with stream.scope:
             try:

@@ -1,4 +1,4 @@
-"""The real paths of projects, found in the background and remembered."""
+"""The real paths of projects, looked up in threads and cached."""
 
 from collections.abc import Callable
 
