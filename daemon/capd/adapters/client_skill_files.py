@@ -56,7 +56,7 @@ class ClientSkill:
     root: Path | None
     """The folder that must contain the file after links are resolved; None for a user's skill."""
     is_of_project: bool = False
-    """Whether a file of the project defines it, which a stranger may have written."""
+    """Whether it is in the project, whose files a stranger may have written."""
 
 
 @dataclass(frozen=True, slots=True)

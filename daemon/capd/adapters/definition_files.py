@@ -1,6 +1,7 @@
 """Saves the trusted definitions of servers: one file for each server in the state folder.
 
-The trusted definitions of one server's tools, with the changes since, are its *baseline*.
+The trusted definitions of one server's tools, with the changes since they were trusted, are its
+*baseline*.
 
 A file is written whole or not at all, with mode 0600 in a folder of mode 0700, and has its own
 checksum. A damaged file is set aside and reported: what was trusted is lost, and the server's next

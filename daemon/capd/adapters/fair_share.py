@@ -27,7 +27,7 @@ class FairShare:
         self._since = time.thread_time()
 
     async def give_way(self) -> None:
-        """Let other tasks run for as long as the work took so far, if that was long."""
+        """Let other tasks run for as long as the work took so far, if that was 4 ms or more."""
         spent = time.thread_time() - self._since
         if spent >= _SLICE:
             await trio.sleep(spent)

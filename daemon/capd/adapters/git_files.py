@@ -12,7 +12,7 @@ from capd.adapters.regular_files import opened_regular, read_up_to
 from capd.core.sessions.git_checkout import NO_CHECKOUT, GitCheckout, branch_of, remotes_of
 
 MOST_FOLDERS = 64
-"""Folders above the project that are searched for `.git`."""
+"""The most folders that are searched for `.git`: the project, and those above it."""
 MOST_HEAD_BYTES = 4 << 10
 MOST_CONFIG_BYTES = 256 << 10
 _GITDIR = "gitdir:"

@@ -34,7 +34,7 @@ class WriteOutcome:
 
     changed: int
     is_same: bool
-    """Whether the file is unchanged."""
+    """Whether the write left the file as it was."""
     kept: int
 
 

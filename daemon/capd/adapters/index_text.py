@@ -1,10 +1,10 @@
 """The text of capability-index.yaml: reads what a person set in it, and updates the rest.
 
 The text is divided into parts: one for each top-level key, and one for each capability below
-`capabilities`. A capability whose digest shows that nothing has changed keeps its bytes. If another
-one is in the text already, its part alone is parsed and rewritten, by a library that keeps
-comments, order and quotes. The library is slow, so a large text is not parsed as a whole, unless
-its layout is not capd's. A text that is not YAML is never overwritten.
+`capabilities`. A capability whose digest shows that nothing has changed keeps its bytes. The part
+of a changed capability is parsed and rewritten by a library that keeps comments, order and quotes.
+The library is slow, so it gets the whole text only if the layout is not capd's. A text that is not
+YAML is never overwritten.
 """
 
 import io

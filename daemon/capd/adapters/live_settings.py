@@ -250,7 +250,7 @@ class LiveSettings:
     def domain(self, client: str, project: str) -> str:
         """Return the domain of a session of `client` in `project`; empty if it has none.
 
-        The user's setting for the project or the client counts before the project's own file.
+        A setting of the user for the project or the client overrides the project's own file.
         """
         return self.current.domains().of(client, project) or self.of(project).domain
 

@@ -11,9 +11,9 @@ import threading
 from pathlib import Path
 
 BOUND_BYTES = 8 << 20
-"""A quiet daemon writes this much in months. If a server fails every second, it takes two days."""
+"""A quiet daemon writes this much in months; one whose server fails every second, in two days."""
 GENERATIONS = 3
-"""Old files; `capd.log.1` is the newest of them."""
+"""How many old files are kept; `capd.log.1` is the newest of them."""
 
 
 class LogFile:

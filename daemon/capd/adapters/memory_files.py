@@ -93,9 +93,9 @@ def _content(file: Path, root: Path | None) -> bytes:
 
 
 def _once_each(reads: Iterator[MemoryRead]) -> Iterator[MemoryRead]:
-    """Yield `reads`; of memories with the same name (`a.md` and `a.toml`), only the first is kept.
+    """Yield `reads`, but only the first memory of each name: `a.md` and `a.toml` have the same one.
 
-    In place of another one, yield a finding.
+    In place of a later memory, yield a finding.
     """
     known: dict[str, str] = {}
     for read in reads:

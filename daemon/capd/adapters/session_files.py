@@ -3,9 +3,9 @@
 Each session has one file, which is written whole or not at all.
 
 An unreadable file counts as missing and is logged: a session that starts empty is better than one
-that does not start (docs/design/operation.md). Each file ends with a digest of its
-content. A record contains the commands of servers, so the digest keeps a flipped bit on the disk
-from starting another command.
+that does not start (docs/design/operation.md). Each file ends with a digest of its content. A
+record contains the commands of servers, so the digest keeps a flipped bit on the disk from starting
+another command.
 """
 
 import contextlib

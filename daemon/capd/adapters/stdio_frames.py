@@ -38,7 +38,7 @@ class FrameCutError(CapdError):
 class WriterStalledError(CapdError):
     """A frame could not be written to its end, so the stream has to be closed.
 
-    The peer stopped reading, or the rest of the frame could not be read from the spool.
+    The peer stopped reading, or the rest of the frame could not be read from its file.
     """
 
 
@@ -63,9 +63,9 @@ class Oversized:
 class FrameReader:
     """Iterates over the lines of a stream; blank lines are skipped.
 
-    A line of more than `cap_bytes` is written to the spool. Without a spool or without room, all
-    but its beginning and its end is discarded. A line that has begun may keep the reader waiting
-    for `assembly_timeout` seconds in each MiB.
+    A line of more than `cap_bytes` is written to a file of `spool`. Without `spool`, or if that is
+    full, all but its beginning and its end is discarded. A line that has begun may keep the reader
+    waiting for `assembly_timeout` seconds in each MiB.
     """
 
     # Slots, because every idle session has such an object.

@@ -91,7 +91,7 @@ class _TapList(msgspec.Struct):
 
 
 def starter_place() -> TapPlace:
-    """Return the folder of the starter tap, in the wheel or in the checkout."""
+    """Return the starter tap, whose folder is in the wheel or in the checkout."""
     package = Path(capd.__file__).parent
     installed = package / "starter_tap"
     return TapPlace(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TRACED = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 FLUSH_TIMEOUT = 5.0
 LARGEST_LOOKED_INTO = 1 << 20
-"""Bytes of an answer; a longer one is not examined for errors."""
+"""The most bytes of an answer that is examined for errors."""
 
 MISSING = (
     "OTEL_ variables are set, and what sends traces is not installed: "

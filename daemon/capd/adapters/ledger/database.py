@@ -29,7 +29,7 @@ _BESIDE = ("", "-wal", "-shm")
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _CACHE_KIB = 256
 _KEPT_ASIDE = 2
-"""Damaged files that are kept for inspection."""
+"""How many damaged files are kept for inspection."""
 
 
 class Database:

@@ -26,7 +26,7 @@ class Journal:
         self.tally = Tally()
         """Counts of everything noted since the daemon started."""
         self.dropped = 0
-        """Notes that were dropped for newer ones."""
+        """How many notes were dropped for newer ones."""
 
     def __bool__(self) -> bool:
         """Return True even if nothing waits, so that `journal or ...` makes no second journal."""

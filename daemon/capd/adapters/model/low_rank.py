@@ -108,7 +108,7 @@ def with_switch(model: bytes, adapter: bytes) -> bytes:
 def _changed(graph: Sequence[Field], changes: list[Change]) -> Iterator[bytes | memoryview]:
     """Yield the protobuf fields of a graph with `changes` and the input `SWITCH`.
 
-    `graph` has the fields before. Each `MatMul` whose matrix changes is replaced by several nodes.
+    `graph` has the fields before that. Several nodes replace each `MatMul` whose matrix changes.
     """
     nodes = [field for field in graph if field.number == NODE]
     added_in = {name: each for each in nodes for name in texts_of(each, INPUT)}

@@ -40,7 +40,7 @@ class WordPieces:
         self._word = lru_cache(_KEPT_WORDS)(self._taken_apart)
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of the word pieces in `text`, between a marker for each end."""
+        """Return the numbers of the word pieces in `text`, with a marker at each end."""
         room = self._most - 2
         found: list[int] = []
         for word in _words(text):

@@ -107,7 +107,7 @@ def _done(job: bytes) -> tuple[int, bytes]:
         return TOO_LARGE, b""
     except RecursionError:
         return FAILED, b"it is nested too deeply"
-    # Any exception of a library is a property of the text.
+    # Whatever a library raises, the text is at fault.
     except Exception as error:  # noqa: BLE001
         return FAILED, f"it cannot be read: {type(error).__name__}".encode()
     if len(result) > LARGEST_RESULT_BYTES:

@@ -4,9 +4,9 @@
     confine.py --hide=FOLDER --apart      prints which of these work here
 
 `--apart`       a Landlock domain that only forbids signals to processes outside of it. The kernel
-                also lets nobody in a domain trace, or read the environment, memory or
-                descriptors of, a process outside. A filter on system calls refuses `prlimit` on
-                other processes, which Landlock does not cover.
+                also lets no process in a domain trace a process outside, or read its environment,
+                memory or descriptors. A filter on system calls refuses `prlimit` on other
+                processes, which Landlock does not cover.
 `--narrow`      a filter on system calls refuses `prlimit` on other processes, and every use of
                 the kernel's keyrings: processes of a user share them across pid namespaces and
                 Landlock domains. It is for strict servers, which cannot gain privileges from
@@ -19,8 +19,9 @@
                 `ssh` refuses to include such files.
 
 All of it applies to the guard too, so a server may inspect and signal its parent process, as some
-do to notice its end. Nothing needs privilege. Whatever the kernel refuses is left out, and
-`confine` returns what is in force. This file imports only modules written in C, as guard.py does.
+do to notice its end. Nothing needs privilege. Whatever the kernel refuses is left out; `confine`
+returns whether `--hide` and `--apart` are in force. This file imports only modules written in C, as
+guard.py does.
 """
 
 import posix

@@ -4,7 +4,7 @@ import errno
 from typing import NamedTuple, Protocol, overload
 
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-"""The errors if a process, or the system, has no free file descriptor."""
+"""The error numbers if a process, or the system, has no free file descriptor."""
 
 
 class PeerCredentials(NamedTuple):

@@ -8,9 +8,9 @@ subreaper), so a double-forked daemon is still its descendant. It ignores SIGINT
 SIGHUP: only capd's commands and capd's death end a server. Capd's death also wakes a guard that was
 stopped.
 
-LIMIT and a variable in the guard's environment mark the guard and everything that it starts as this
-daemon's (capd_protos/tree_marks.py), so that the daemon finds them even if the guard is killed. If
-LIMIT is 0, no limit is set.
+LIMIT, a hard limit of file locks, and a variable in the guard's environment mark the guard and
+everything that it starts as this daemon's (capd_protos/tree_marks.py), so that the daemon finds
+them even if the guard is killed. If LIMIT is 0, no limit is set.
 
 The options confine the guard, and the server with it (confine.py). Options that begin with
 `--finally=` are the words of a command to run after the tree is gone, such as one that removes a

@@ -25,7 +25,7 @@ _SO_PEERCRED = 17  # socket.SO_PEERCRED, which type checkers know on Linux only
 
 
 def peer_credentials(connection: SocketOptions) -> PeerCredentials:
-    """Return the process that connected this Unix socket."""
+    """Return the credentials of the process that connected this Unix socket."""
     raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERCRED, _UCRED.size)
     return PeerCredentials(*_UCRED.unpack(raw))
 
@@ -65,7 +65,7 @@ def proc_pid() -> int | None:
 
 
 def parent_pid(pid: int) -> int | None:
-    """Return the parent of a process, or None if it is gone."""
+    """Return the pid of a process's parent; None if the process is gone."""
     fields = _stat_fields(pid)
     return None if fields is None else int(fields[1])
 
@@ -113,14 +113,14 @@ def trim_memory() -> None:
 def keep_large_blocks_apart(size_bytes: int) -> None:
     """Have the C library return each block of `size_bytes` or more to the system when it is freed.
 
-    By default, glibc raises this limit whenever a block above it is freed, and a model's temporary
-    arrays then stay in the heap for ever: 226 MB instead of 169 after a batch.
+    By default, glibc raises this threshold whenever a larger block is freed, and a model's
+    temporary arrays then stay in the heap for ever: 226 MB instead of 169 after a batch.
     """
     mallopt = getattr(_libc(), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, size_bytes)
-        # The first call also stops glibc from raising this second limit. Without a higher value,
-        # memory at the end of the heap would be returned to the system too often.
+        # The first call also stops glibc from raising this second threshold. At its default, memory
+        # at the end of the heap would be returned to the system too often.
         mallopt(_M_TRIM_THRESHOLD, 2 * size_bytes)
 
 
@@ -170,7 +170,7 @@ def children(pid: int) -> list[int]:
 def tree_below(pid: int) -> list[int]:
     """Return every process below `pid`, each before its parent.
 
-    Only processes of that tree are read, if the kernel lists the children of a process.
+    If the kernel lists the children of a process, /proc is read for processes of that tree only.
     """
     if not Path(f"/proc/{pid}/task/{pid}/children").exists():
         return descendants(pid)[::-1]

@@ -29,7 +29,7 @@ _LONGEST_ANSWER = 8192
 
 MOST_PROCESSES = 20_000
 MOST_DESCRIPTORS = 200_000
-"""Descriptors of all processes in one search. Reading one link takes 2 µs."""
+"""The most descriptors that one search looks at, of all processes. Each takes 2 µs."""
 
 
 def other_end(ours: Address, theirs: Address) -> TcpEnd | None:
@@ -93,7 +93,8 @@ def holds(pid: int, inode: int) -> bool:
 
 
 def _searched(below: int, first: Iterable[int]) -> Iterator[int]:
-    """Yield this user's processes that are not below `below`, in the order of the search."""
+    """Yield this user's processes in the order of the search, without `below` and its descendants.
+    """
     parents, own = _processes()
     spared = {below}
     for pid in parents:

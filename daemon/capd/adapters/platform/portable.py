@@ -21,14 +21,14 @@ _XUCRED_SIZE_BYTES = 76
 
 
 def peer_credentials(connection: SocketOptions) -> PeerCredentials:
-    """Return the process that connected this Unix socket."""
+    """Return the credentials of the process that connected this Unix socket."""
     raw = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_SIZE_BYTES)
     _version, uid, _groups, gid = _XUCRED.unpack_from(raw)
     return PeerCredentials(connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID), uid, gid)
 
 
 def readiness_queue() -> ReadinessQueue | None:
-    """Return None: connections are not parked here."""
+    """Return None: these systems have no epoll."""
     return None
 
 
@@ -49,7 +49,7 @@ def proc_pid() -> int | None:
 
 
 def parent_pid(pid: int) -> int | None:
-    """Return the parent of a process, or None if it is gone."""
+    """Return the pid of a process's parent; None if the process is gone."""
     parent = _ps(pid, "ppid")
     return None if parent is None else int(parent)
 

@@ -6,7 +6,8 @@ Run as `python -I -S watcher.py FD LOW HIGH PREFIX`, one for each daemon, with F
 of a pipe that the daemon alone holds open. The pipe closes when the daemon ends, for whatever
 reason. The guards then end their trees, unless they were killed together with the daemon, or are
 stopped. So the watcher waits briefly, and then kills every process that still has the mark of this
-run of the daemon (capd_protos/tree_marks.py), and the descendants of each.
+run of the daemon (capd_protos/tree_marks.py), and the descendants of each. LOW, HIGH and PREFIX are
+the mark, as for `marked`.
 
 It imports only modules written in C, as guard.py does, and takes 9 MB, of which 3 MB are not
 shared.

@@ -50,7 +50,7 @@ MOST_PRINTED_BYTES = 64 << 10
 MOST_VALUE_NODES = 200_000
 DEEPEST_VALUE = 60
 STEP_SECONDS = 2.0
-"""Seconds of computing between two waits for calls."""
+"""The most seconds of computing between two waits for calls."""
 WALL_SECONDS = 10.0
 """Seconds of real time for one step, on a busy machine; then its interpreter is killed."""
 MEMORY_BYTES = 48 << 20

@@ -19,7 +19,8 @@ from capd.core.scripts.run import Answer, IssuedCall
 class Start(msgspec.Struct, frozen=True, tag="start"):
     """A request to a script process: begin a script.
 
-    `code` is the script. `prelude` is run before it, and `stubs` declare its tools for the types.
+    `script` is its id, and `code` its text. `prelude` is run before the code. `stubs` declare the
+    script's tools, for the check of types.
     """
 
     script: str

@@ -19,7 +19,7 @@ SCRIPT_NAME = "script.py"
 _STOP = "int('stop')\n"
 """A statement without type errors that fails when it runs."""
 _CHECKS_OF_ONE_SESSION = 1_000
-"""Limits what the checker may keep of earlier scripts, although it should free that."""
+"""Then a new session is created, in case the checker keeps something of each script."""
 _PLACE = lazy_pattern(rf"{re.escape(SCRIPT_NAME)}:(\d{{1,9}}):")
 
 

@@ -66,7 +66,7 @@ class StoredSecrets:
         return {**self._file.values(), **self._from_folder, **self._from_keyring}
 
     def sources(self) -> dict[str, str]:
-        """Return the name of the source of each value."""
+        """Return the name of the source of each value, by the value's key."""
         return {
             **dict.fromkeys(self._file.values(), FILE),
             **dict.fromkeys(self._from_folder, CREDENTIALS),

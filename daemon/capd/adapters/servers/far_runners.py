@@ -26,7 +26,7 @@ from capd.core.errors import CapdError
 from capd.core.servers.far_starts import FarOrder, FarPlace
 
 MOST_IDLE = 4
-"""Idle connections of one bridge; its runner opens one at a time."""
+"""The most idle connections of one bridge, whose runner opens one at a time."""
 MOST_SERVERS = 32
 """The most servers that one bridge may run on the far side."""
 RUNNER_TIMEOUT = 5.0

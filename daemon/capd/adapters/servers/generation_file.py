@@ -1,7 +1,8 @@
-"""Saves which servers speak the stateless generation of MCP, in one file of the cache folder.
+"""Saves the generation of MCP that each server speaks, in one file of the cache folder.
 
-The file is only a cache. If it cannot be read, it counts as empty. If a server has changed its
-generation since, the next handshake notices that.
+The generations are the handshake one and the stateless one (`core/protocol/generations`). The file
+is only a cache. If it cannot be read, it counts as empty. If a server has changed its generation
+since, the next handshake notices that.
 """
 
 from collections.abc import Mapping

@@ -96,7 +96,7 @@ async def forwarded(
 
     Raises:
         CommandNotFoundError: kubectl is not on the PATH.
-        SpawnFailedError: kubectl opened no port; the text has the last lines of its output.
+        SpawnFailedError: kubectl opened no port; the text says why.
     """
     # Not nested `async with` blocks: a nursery would wrap the block's own exception in a group.
     async with AsyncExitStack() as stack:

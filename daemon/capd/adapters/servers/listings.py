@@ -30,15 +30,15 @@ LONGEST_KEPT = 3600.0
 """Seconds after which a list is requested again, however long a stateless server says it is valid.
 """
 _SHORTEST_KEPT = 2.0
-"""Seconds for which every list is cached. A list with a validity of 0 would otherwise be requested
-at every use."""
+"""The least seconds for which a list is cached. A list with a validity of 0 would otherwise be
+requested at every use."""
 SLOW_PAUSE = 30.0
 """Seconds for which a list that did not come in time counts as empty; then it is requested again.
 """
 MOST_PAGE_ENTRIES = 20_000
 _LONGEST_CURSOR = 64 * 1024
 _MOST_FETCHES = 3
-"""How often a list is fetched if it changes during the fetch."""
+"""How often a list is fetched, at most, if it changes during each fetch."""
 METHOD_NOT_FOUND = -32601
 _REASONS_LOGGED = 5
 
@@ -111,7 +111,7 @@ class Listings:
         self._wanted = {kind: trio.Event() for kind in KINDS}
         self._fetched = {kind: trio.Event() for kind in KINDS}
         self._outdated: dict[str, dict[str, bytes]] = {}
-        """The list of each kind of which the server announced a change while it was fetched."""
+        """By kind: the fetched list, if the server announced a change while it was fetched."""
         self._timed_out: set[str] = set()
         self._is_over = False
 

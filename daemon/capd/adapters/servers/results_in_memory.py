@@ -3,7 +3,7 @@
 A server may answer many calls at once with 15 MiB each. Its connection reads on only while those of
 its results that are in memory take at most 16 MiB together. The rest waits in the server's pipe, so
 a server holds up its own calls and nobody else's. If nothing is freed for 10 seconds, the
-connection reads on, and large lines go to the spool until something is freed.
+connection reads on, and writes large lines to files (`spool`) until something is freed.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class ResultsInMemory:
         return _Counted(result, partial(_soon, token, self._free, size_bytes))
 
     async def wait_for_room(self) -> bool:
-        """Wait until the results take at most `MOST_BYTES`; return False if none is freed."""
+        """Wait until the results take at most `MOST_BYTES`; return False if that takes too long."""
         while self.is_full:
             self._freed = trio.Event()
             with trio.move_on_after(0 if self._is_stuck else PATIENCE):

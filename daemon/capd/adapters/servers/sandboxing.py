@@ -110,7 +110,7 @@ class SandboxPlan:
 
     sandbox_request: SandboxRequest
     own: tuple[Path, ...]
-    """capd's configuration, state, cache and sockets."""
+    """The folders of capd's configuration, state, cache and sockets."""
     environment: Mapping[str, str] = field(repr=False)
     """The user's environment, which names the home folder. A server's could name another folder."""
     project: str = ""

@@ -127,7 +127,7 @@ _QUEUED_BYTES = 16 << 20
 _ID_BITS = 31
 """Ids fit into 32 bits, because some servers' JSON libraries have no more for them."""
 _FEW_SERVER_MESSAGES = 16
-"""Lines in one batch that no call waits for; more count as a flood."""
+"""The most lines in one batch that no call waits for; more count as a flood."""
 _JUNK_LINES = 1000
 _JUNK_BYTES = 1 << 20
 _JUNK_LOGGED = 5

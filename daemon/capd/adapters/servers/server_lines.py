@@ -19,7 +19,7 @@ _NOTHING = msgspec.Raw(b"")
 
 
 class Incoming(msgspec.Struct):
-    """The members of a server's line that the connection reads. Other members stay raw JSON."""
+    """The members of a server's line that the connection reads; `method` and `id` are decoded."""
 
     method: str = ""
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET

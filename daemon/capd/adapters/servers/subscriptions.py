@@ -48,7 +48,7 @@ class Subscriptions:
         self._unsure: set[str] = set()
         """URIs for which the server may have a subscription: the request may have failed."""
         self._to_renew: dict[str, dict[SessionKey, Peer]] = {}
-        """The subscriptions to be renewed, and for whom."""
+        """The subscriptions to be renewed: by URI, the clients that had them."""
         self._level = ""
         self._open: _Stream | None = None
         self._newest: _Stream | None = None

@@ -1,4 +1,4 @@
-"""Counts texts for the daemon and exits, so that the vocabulary's 60 MB are freed.
+"""Counts the tokens of texts for the daemon and exits, which frees the vocabulary's 60 MB.
 
     python -E -P -m capd.adapters.tokens.counting_process [DAEMON]  <texts  >counts
 

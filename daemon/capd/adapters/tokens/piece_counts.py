@@ -21,7 +21,7 @@ MOST_PIECES = 200_000
 """The most counts that are kept, in about 20 MB. A catalog of ten thousand capabilities needs a
 tenth of them."""
 MOST_BYTES = 256 << 20
-"""Bytes of the file; the next daemon counts again if it is longer."""
+"""The most bytes of the file; if it is longer, the next daemon counts again."""
 
 log = structlog.get_logger(actor="index")
 

@@ -18,7 +18,7 @@ from capd_protos.types import ServerSpec
 
 LARGEST_BYTES = 64 << 20
 MOST_OF_A_PROJECT = 20_000
-"""Paths that a project's servers may name together; one server may name `MOST_NAMES`."""
+"""The most paths that a project's servers may name together; one may name `MOST_NAMES`."""
 _CHUNK_BYTES = 1 << 20
 _NO_FILE = frozenset(
     {errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.ENXIO}

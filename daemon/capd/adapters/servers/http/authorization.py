@@ -550,7 +550,7 @@ def _check_issuer(spec: RemoteSpec, metadata: OAuthMetadata | None, last_issuer:
 
 
 def _gist(error: Exception) -> str:
-    """Return the part of an error's text before the colon: the SDK's own words, no server's."""
+    """Return the part of an error's text before the colon, which no server wrote."""
     if not isinstance(error, OAuthFlowError):
         return "its metadata is not valid"
     return str(error).partition(":")[0].partition(" (")[0] or type(error).__name__

@@ -74,7 +74,7 @@ def _trust() -> ssl.SSLContext:
 
 @dataclass(slots=True)
 class Dispatch:
-    """Records whether the first byte of a request was written, so that the request may run."""
+    """Records whether the first byte of a request was written: from then on it may run."""
 
     has_begun: bool = False
 
@@ -195,8 +195,7 @@ async def answered(
 
     Raises:
         NotSentError, OutcomeUnknownError: there is no answer.
-        RefusedError: the answer is a redirect to another server, or one redirect too many, or has
-            too many headers.
+        RefusedError: the answer redirects to another server or too often, or has too many headers.
     """
     request = client.build_request(
         ask.method,

@@ -77,9 +77,9 @@ class Logins:
     async def account(self, spec: RemoteSpec, namespace: str) -> str:
         """Return the account with which a session logs in at the server of `spec`.
 
-        It is `namespace`, that of the session's secrets, if a person has logged in with `--account
-        NAMESPACE`. Otherwise it is empty, for the default login. The values of secrets are chosen
-        in the same way.
+        `namespace` is the namespace of the session's secrets. It is the account if a person has
+        logged in with this `--account`. Otherwise the account is empty, for the default login. The
+        values of secrets are chosen in the same way.
         """
         if not namespace or not self.takes_login(spec):
             return ""
@@ -242,7 +242,8 @@ class Login:
     ) -> "AsyncIterator[Answer]":
         """Send the request `ask` with this login's token, and yield the answer.
 
-        `client` sends it by means of `answered`. `dispatch` records when its first byte is written.
+        The function `answered` sends it with `client`. `dispatch` records when its first byte is
+        written.
 
         Raises:
             LoginNeededError: the server accepts no token of this login.

@@ -28,7 +28,7 @@ class RemoteSpec:
     """Whether the server has further addresses, so that a failure of this one ends the connection
     instead of only the call."""
     account: str = ""
-    """The account of the login, if a person has several there; empty for the usual one."""
+    """The account of the login, if a person has several there; empty for the default one."""
     client_metadata_url: str = ""
     """The URL of capd's metadata document as an OAuth client. It is used as the client id if the
     authorization server accepts such ids."""

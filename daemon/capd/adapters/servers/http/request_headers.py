@@ -29,7 +29,7 @@ _TOKEN = lazy_pattern(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _ENCODED = lazy_pattern(r"=\?base64\?.*\?=")
 _MARK = b"x-mcp-header"
 MOST_TOOLS = 1000
-"""The most tools of a server whose marks are known."""
+"""The most tools of a server whose marked arguments are remembered."""
 _MARKABLE_TYPES = {"string", "integer", "boolean"}
 # Keywords of JSON Schema 2020-12 whose values are schemas, or lists or objects of them.
 _SUBSCHEMAS = {

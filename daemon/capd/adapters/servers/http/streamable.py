@@ -180,7 +180,7 @@ class StreamableWire:
             except LoginNeededError as error:
                 self._lose(str(error), is_parked=True)
             except CallFailedError:
-                return  # it may be lost like any notice
+                return  # it may be lost like any notification
 
     async def _run_first_post(
         self, post: _Post, line: bytes, task_status: trio.TaskStatus[None]
