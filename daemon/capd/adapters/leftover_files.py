@@ -26,7 +26,10 @@ class LeftoverFiles:
         self._trust = trust
 
     def found(self) -> list[Leftover]:
-        """Return cached files of projects, and cache folders of servers. Blocks."""
+        """Return the user's files in the cache folder, and the cache folders of servers. Blocks.
+
+        `core/records/leftovers` tells which of the files belong to a project.
+        """
         return [*self._listed(self._cache), *self._listed(self._sandboxes, is_servers=True)]
 
     def projects(self) -> list[str]:

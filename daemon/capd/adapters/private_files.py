@@ -16,7 +16,7 @@ from capd_protos.codec import MalformedError
 
 
 def read_private(path: Path, most_bytes: int) -> bytes:
-    """Return the content of the file at `path`, if it is regular and only its owner can write it.
+    """Return the content of the file at `path`, if it is regular and only this user can write it.
 
     Raises:
         OSError: it cannot be read.
@@ -31,7 +31,7 @@ def read_private(path: Path, most_bytes: int) -> bytes:
 def opened_private(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
     """Open the file at `path` for reading while the block runs.
 
-    It has to be a regular file that only its owner can write.
+    It has to be a regular file that only this user can write.
 
     Raises:
         OSError: it cannot be read.

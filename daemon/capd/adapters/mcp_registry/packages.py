@@ -228,7 +228,7 @@ class _Links(html.parser.HTMLParser):
         self._page = page
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Add the link of an `a` tag, if it is one."""
+        """Add the link of the tag, if it is an `a` tag."""
         said = dict(attrs)
         href = said.get("href")
         if tag != "a" or not href or len(self.files) >= MOST_FILES:

@@ -93,7 +93,9 @@ def holds(pid: int, inode: int) -> bool:
 
 
 def _searched(below: int, first: Iterable[int]) -> Iterator[int]:
-    """Yield this user's processes in the order of the search, without `below` and its descendants.
+    """Yield this user's processes in the order of the search.
+
+    The process `below` and its descendants are left out.
     """
     parents, own = _processes()
     spared = {below}

@@ -45,7 +45,10 @@ class ResultsInMemory:
         return _Counted(result, partial(_soon, token, self._free, size_bytes))
 
     async def wait_for_room(self) -> bool:
-        """Wait until the results take at most `MOST_BYTES`; return False if that takes too long."""
+        """Wait until the results take at most `MOST_BYTES`.
+
+        Return False if none is freed for `PATIENCE` seconds; then at once, until one is freed.
+        """
         while self.is_full:
             self._freed = trio.Event()
             with trio.move_on_after(0 if self._is_stuck else PATIENCE):

@@ -344,7 +344,7 @@ class ServerConnection:
         """Send the server a notification with this method and these params.
 
         Raises:
-            NotSentError: the connection is lost.
+            NotSentError: the connection is lost, or too much waits to be sent.
         """
         try:
             await self._writer.send(notification_line(method, params))

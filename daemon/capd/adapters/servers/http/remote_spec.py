@@ -20,8 +20,8 @@ class RemoteSpec:
     """Empty: streamable HTTP, or the older transport if the server does not support it."""
     auth: Literal["oauth", "none"] = "oauth"
     idle_timeout: float = IDLE_TIMEOUT
-    """Seconds for which a request waits for the next event of its answer; at least the longest
-    deadline of its calls."""
+    """Seconds for which a request waits for the next event of its answer; at least the `timeout` of
+    the server's definition."""
     client: OAuthClient | None = field(default=None, repr=False)
     """The OAuth client with its secret, if the definition names one."""
     has_others: bool = False
