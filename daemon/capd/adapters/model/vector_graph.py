@@ -90,7 +90,7 @@ class VectorGraph:
     def __init__(self, vectors: Halves, graph: Index, memory: object = None) -> None:
         """Use `vectors`, one row for each tool, and `graph`, which finds near rows.
 
-        `memory` is the mapped file that contains both. It has to stay open. None if there is no file.
+        `memory` is the mapped file that contains both, and has to stay open; None without a file.
         """
         self._vectors = vectors
         self._graph = graph

@@ -108,7 +108,10 @@ class RunFiles:
         return await trio.to_thread.run_sync(_loaded, path)
 
     async def sweep(self) -> None:
-        """Remove saved runs that were last written long ago, and the oldest of too many."""
+        """Remove saved runs that were last written long ago.
+
+        If too many are left, remove the oldest as well.
+        """
         await trio.to_thread.run_sync(_swept, self._folder)
 
 

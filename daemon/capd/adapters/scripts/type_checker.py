@@ -19,7 +19,7 @@ SCRIPT_NAME = "script.py"
 _STOP = "int('stop')\n"
 """A statement without type errors that fails when it runs."""
 _CHECKS_OF_ONE_SESSION = 1_000
-"""Then a new session is created, in case the checker keeps something of each script."""
+"""After this many, a new session is created: the old one may keep something of each script."""
 _PLACE = lazy_pattern(rf"{re.escape(SCRIPT_NAME)}:(\d{{1,9}}):")
 
 

@@ -1,8 +1,8 @@
-"""Saves the generation of MCP that each server speaks, in one file of the cache folder.
+"""Saves which servers speak the stateless generation of MCP, in one file of the cache folder.
 
-The generations are the handshake one and the stateless one (`core/protocol/generations`). The file
-is only a cache. If it cannot be read, it counts as empty. If a server has changed its generation
-since, the next handshake notices that.
+That generation is the revision 2026-07-28, which has no handshake. The file is only a cache. If it
+cannot be read, it counts as empty. If a server has changed its generation since, its next start
+notices that.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ Generations = dict[ServerIdentity, str]
 
 
 class GenerationFile:
-    """The file (`eras.json`) with the protocol generations that servers speak."""
+    """The file (`eras.json`) with the servers that speak the stateless generation."""
 
     def __init__(self, path: Path) -> None:
         self._file: StateFile[Generations] = StateFile(
@@ -26,9 +26,9 @@ class GenerationFile:
         )
 
     async def load(self) -> Generations:
-        """Return the saved generation of MCP of each server."""
+        """Return what was saved, in the form of `GenerationMemory.written`."""
         return await self._file.load() or {}
 
     async def save(self, generations: Mapping[ServerIdentity, str]) -> bool:
-        """Save the generation of MCP of each server; return whether that worked."""
+        """Save what `GenerationMemory.written` returned; return whether that worked."""
         return await self._file.save(dict(generations))

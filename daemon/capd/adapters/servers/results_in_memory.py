@@ -47,7 +47,8 @@ class ResultsInMemory:
     async def wait_for_room(self) -> bool:
         """Wait until the results take at most `MOST_BYTES`.
 
-        Return False if none is freed for `PATIENCE` seconds; then at once, until one is freed.
+        Return False if no result is freed for `PATIENCE` seconds. Later calls then return False at
+        once, until a result is freed.
         """
         while self.is_full:
             self._freed = trio.Event()
