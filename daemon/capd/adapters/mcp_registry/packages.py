@@ -71,9 +71,9 @@ async def artifact(
 ) -> Artifact:
     """Return the package of `resolution`, which says how to start a registry's server.
 
-    The package is downloaded from an index in `places`, and checked. For an image, only its digest
-    is requested; a remote server gives an empty artifact. `recorded` is the integrity from an
-    earlier download, which must be the same; empty if there was none.
+    The package is downloaded from an index in `places`, and checked. Of an image, only the manifest
+    is downloaded, for its digest. A remote server has an empty artifact. `recorded` is the
+    integrity from an earlier download, which must be the same; empty if there was none.
 
     Raises:
         PackageError: it cannot be downloaded.
