@@ -47,7 +47,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Return the name `name` of the library, which is imported now."""
+    """Import the library, and return what it has under `name`."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from capd_client import agent  # noqa: PLC0415 - see above

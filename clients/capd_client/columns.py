@@ -1,4 +1,4 @@
-"""Tables for the terminal: one line a row, as wide as the terminal, cells coloured by their text.
+"""Tables for the terminal: one line a row, fitted to its width, cells coloured by their text.
 
 On a narrow terminal, long texts (`what it does`, `error`) are cut first, to `_NARROWEST` columns.
 Then whole columns are left out, in the order of `_LEAST_WANTED`. A name, or anything else that a

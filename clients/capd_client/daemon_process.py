@@ -1,9 +1,9 @@
 """The command that starts the daemon, and the environment that it gets.
 
-No `PYTHON*` variable of the starting process reaches the daemon. Otherwise a `secrets.py` of one
-project, on a `PYTHONPATH` that direnv sets there, would crash the daemon of every editor. This
-module imports only builtins, so that nothing is loaded from such a path before the variable is
-removed.
+No `PYTHON*` variable of the starting process reaches the daemon, except `KEPT`. Otherwise a
+`secrets.py` of one project, on a `PYTHONPATH` that direnv sets there, would crash the daemon of
+every editor. This module imports as little as possible, because until the variable is removed,
+imports may load files of such a path.
 """
 
 import sys

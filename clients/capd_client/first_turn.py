@@ -2,9 +2,9 @@
 
 A turn is one message of the user, and what this message changes in the session.
 
-It starts a daemon on the user's own socket, with its files in `.run` of the checkout. If
-`CAPD_HOME` is set, the socket and the files are there. On a terminal the daemon keeps running until
-Ctrl-C. A daemon that an earlier run left in the same folder is used, and left running.
+The program starts a daemon on the user's own socket, with the daemon's files in `.run` of the
+checkout. If `CAPD_HOME` is set, the socket and the files are there. On a terminal the daemon keeps
+running until Ctrl-C. A daemon that an earlier run left in the same folder is used, and not stopped.
 """
 
 import os

@@ -127,7 +127,7 @@ runs its prompt hooks for these as well (finding 15)."""
 def _read(client: str, event: Event, env: Mapping[str, str]) -> Prompt:
     """Return the message in `event`, a hook's JSON, by the layout of `client`.
 
-    It makes no difference which client runs the hook.
+    `env` is not used: it is for readers of hooks that several clients run.
     """
     del env
     layout = _LAYOUTS[client]
@@ -148,9 +148,9 @@ def _read(client: str, event: Event, env: Mapping[str, str]) -> Prompt:
 def _read_claude(event: Event, env: Mapping[str, str]) -> Prompt:
     """Return the user's message in `event`, the JSON for the hook in Claude Code's settings.
 
-    Other clients run this hook as well (finding 12). Claude Code has a second hook, on the
-    session's own connection, which sends the prompt. Both hooks have the session's id in their
-    environment `env`. Other clients do not set it.
+    Other clients run this hook as well (finding 12). In Claude Code itself another hook, on the
+    session's own connection, sends the prompt, so this one returns `NOTHING`. Claude Code is
+    recognised by the session's id in the environment `env`, which other clients do not set.
     """
     if "cursor_version" in event or "conversation_id" in event:
         return _read("cursor", event, env)

@@ -99,7 +99,7 @@ class OwnTap:
         return self._capabilities / name
 
     def replace(self, name: str, files: Mapping[str, str]) -> Path:
-        """Replace `files`, texts by name, of the definition of `name`; return its folder.
+        """Write `files`, new texts by file name, into the definition of `name`; return its folder.
 
         Other files in the folder stay.
         """
@@ -217,7 +217,8 @@ def headers_of(words: Sequence[str]) -> dict[str, str]:
 def is_server_name(name: str) -> bool:
     """Tell whether `name` is allowed for a server.
 
-    It has 1 to 64 of A-Z a-z 0-9 . _ -, does not begin with . _ or -, and contains no `__`.
+    It has 1 to 64 characters of A-Z a-z 0-9 . _ -, begins with a letter or digit, and contains no
+    `__`.
     """
     return bool(_SERVER.fullmatch(name)) and "__" not in name and len(name) <= LONGEST_NAME
 

@@ -10,7 +10,7 @@ from capd_client.remedies import remedy
 from capd_client.terminal import duration, printable, size, styled, wrapped
 
 WHOLE = 100
-"""Percent: routing has embedded the whole catalog."""
+"""The percentage at which the whole catalog is embedded."""
 DECISIONS_SHOWN = 5
 REASONS_SHOWN = 3
 MOST_USED_SHOWN = 3
@@ -349,7 +349,7 @@ def _index_line(session: Document) -> str:
 
 
 def _records(ledger: Document) -> str:
-    """Return the number of rows that the ledger keeps."""
+    """Return one line on the rows that the ledger keeps."""
     if not ledger.get("enabled"):
         return "records: none are kept ([ledger] enabled = false)"
     rows = (ledger.get("rows") or {}).items()

@@ -36,11 +36,12 @@ _OVERLAY_KEYS = ("description", "files", "parts", "tool", "triggers")
 
 @dataclass(slots=True)
 class Exported:
-    """The capabilities that an export wrote, and those that it left out."""
+    """What an export wrote, and what it left out."""
 
     names: list[str] = field(default_factory=list)
+    """The exported capabilities."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Capabilities that were not exported, with the reason."""
+    """Why each capability, skill or installer was left out, by its name or path."""
     keys: dict[str, list[str]] = field(default_factory=dict)
     """The keys of the secrets that each capability uses."""
     notes: list[str] = field(default_factory=list)
@@ -99,7 +100,10 @@ class TapExport:
         return made
 
     def _other_files(self, made: Exported) -> Iterator[tuple[Path, str]]:
-        """Yield each skill and installer of the tap `own` that has no secret, with its text."""
+        """Yield the path and text of each skill and installer in the user's own tap.
+
+        One that cannot be read, or that may contain a secret, is noted in `made.left_out` instead.
+        """
         root = self._tap.folder
         for file in sorted((*root.glob("skills/*/SKILL.md"), *root.glob("deps/*/*.sh"))):
             relative = file.relative_to(root)

@@ -27,7 +27,7 @@ def printable(text: object, *, keep_lines: bool = False) -> str:
 
 
 def has_colour() -> bool:
-    """Tell whether standard output is a terminal and `NO_COLOR` is not set."""
+    """Tell whether standard output is a terminal with colours, and `NO_COLOR` is not set."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return sys.stdout.isatty() and not is_plain
 

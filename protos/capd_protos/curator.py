@@ -2,7 +2,8 @@
 
 A session's active set is the capabilities and single tools that are switched on in it. Its surface
 is the list of tools that its client is shown. A turn is one message of the user, and what it
-changes in the session. Memories are short texts for the model about a capability or a tool.
+changes in the session. Memories are short texts for the model about a capability or a tool. A wire
+name is the name under which clients know a tool.
 """
 
 from typing import Literal
@@ -77,9 +78,9 @@ class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     """Give a user's message to a session.
 
     A prompt hook waits `patience` seconds for the reply. If `longest` is more than `patience`, a
-    turn that takes too long, as while the embedding model is loaded, is held: the reply comes early
-    and has `is_held`. The client then sends the message again, with `is_again`, and waits up to
-    `longest` seconds for the result.
+    turn that is not decided soon is held, for example because the embedding model is still loading:
+    the reply comes early and has `is_held`. The client then sends the message again, with
+    `is_again`, and waits up to `longest` seconds for the result.
     """
 
     session: SessionKey
@@ -319,9 +320,9 @@ class SessionEntry(msgspec.Struct, frozen=True):
     client_line: str = ""
     """The key of the client's entry in `clients.toml`; empty if it has none."""
     index_listed: int = 0
-    """How many capabilities the model was told about when the session began."""
+    """How many capabilities the model was told about at the session's beginning."""
     index_left_out: int = 0
-    """How many capabilities the model was not told about then, because they did not fit."""
+    """How many capabilities did not fit, so that the model was not told about them."""
     index_tokens: int = 0
     suggestions_left_out: int = 0
     """How many capabilities were relevant to a message, but did not fit into its turn's budget."""
@@ -619,7 +620,7 @@ class AnswerApproval(msgspec.Struct, frozen=True, tag="curator.approve"):
 class ApprovalAnswered(msgspec.Struct, frozen=True, tag="curator.approved"):
     """Reply to `AnswerApproval`: the calls that the answer applies to.
 
-    An answer that lasts may apply to several waiting calls.
+    `session` and `always` may apply to several waiting calls.
     """
 
     numbers: list[int]

@@ -63,7 +63,7 @@ class LookUpWithheld(msgspec.Struct, frozen=True, tag="definitions.look_up"):
 
 
 class WithheldLookedUp(msgspec.Struct, frozen=True, tag="definitions.looked_up"):
-    """Reply to `LookUpWithheld`: why the tool is withheld; empty if no tool of this name is."""
+    """Reply to `LookUpWithheld`: why the tool is withheld; empty if none of this name is."""
 
     reason: str = ""
 
@@ -127,7 +127,7 @@ class ServerDefinitions(msgspec.Struct, frozen=True):
 
 
 class DefinitionsListed(msgspec.Struct, frozen=True, tag="definitions.listed"):
-    """Reply to `ListDefinitions`: every server whose tools have been listed."""
+    """Reply to `ListDefinitions`: the requested servers, as far as they have listed tools."""
 
     mode: Mode
     servers: list[ServerDefinitions]

@@ -31,7 +31,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
-    """The reply of a mailbox itself, if its actor raised an error or gave no reply to a request."""
+    """The mailbox's own reply to a request that its actor did not answer; `code` says why."""
 
     code: FailureCode
     message: str

@@ -23,7 +23,7 @@ _WHAT: dict[Extra, str] = {
 def missing(extra: Extra, prefix: str = "") -> str:
     """Return a sentence: what does not work without `extra`, and the command that installs it.
 
-    `prefix` is the folder of the Python environment; empty for this one.
+    `prefix` is the folder of the Python environment; empty for the one of this process.
     """
     return f"{_WHAT[extra]}: not installed. Add it with: {command(extra, prefix)}"
 

@@ -24,6 +24,8 @@ from capd_protos.types import (
 )
 
 SearchMode = Literal["fused", "lexical", "selected"]
+"""`fused`: ranked by words and by meaning. `lexical`: ranked by words alone. `selected`: looked up
+by name, for a query that begins with `select:`."""
 
 
 class ToolRestriction(msgspec.Struct, frozen=True):
@@ -45,12 +47,15 @@ class PolicyTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
-    """Rank tools for a query, or look up the names after `select:`; changes nothing."""
+    """Rank tools for a query; changes nothing.
+
+    A query of `select:` and names looks these tools up instead.
+    """
 
     query: str
     max_results: int = 5
     cap: int = 24
-    """The most tools that are returned for the names after `select:`."""
+    """The most tools that are returned for a query with `select:`."""
     rules: list[PolicyTable] = []
     """The policy of the session that asks."""
     keys: list[str] | None = None
@@ -246,7 +251,7 @@ class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
     and input schemas."""
     skills: int = 0
     everything: list[ToolHit] = []
-    """Every permitted tool, if together they are small enough and every server has been asked."""
+    """Every permitted tool, if `whole_bytes` allows it and every server has listed its tools."""
 
 
 class ListDenied(msgspec.Struct, frozen=True, tag="finder.list_denied"):
@@ -326,7 +331,7 @@ class RankTools(msgspec.Struct, frozen=True, tag="finder.rank"):
 
 
 class ToolsRanked(msgspec.Struct, frozen=True, tag="finder.ranked"):
-    """Reply to `RankTools`: the capabilities' tools that fit the message, best first."""
+    """Reply to `RankTools`: the requested capabilities' tools that fit the message, best first."""
 
     hits: list[ToolHit]
     total: int = 0

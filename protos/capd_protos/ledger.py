@@ -1,7 +1,8 @@
 """What the ledger stores and reports: what happened, without the text that anybody wrote.
 
 A note holds names, sizes, times and outcomes. Of a user's message it has only a fingerprint, and of
-a call's arguments and result only the sizes (docs/design/operation.md).
+a call's arguments and result only the sizes (docs/design/operation.md). A script is Python code of
+a model or a person that calls tools (docs/scripts.md).
 """
 
 from typing import Literal
@@ -52,7 +53,7 @@ class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
     """The best candidates, best first: `tap/name` and score."""
     ms: float
     suggested: list[str] = []
-    """`tap/name` of the capabilities that were suggested to the model instead."""
+    """`tap/name` of the capabilities that were suggested to the model; none was switched on."""
     left_out: dict[str, int] = {}
     """Candidates that filters removed, counted by filter."""
     threshold: float = 0.0

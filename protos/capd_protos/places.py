@@ -1,9 +1,9 @@
 """Where capd's socket and folders are. The daemon and its clients use the same rules.
 
-`CAPD_HOME` puts everything under one folder (tests, several daemons side by side);
-`CAPD_SOCKET` names the socket alone; otherwise the XDG places (docs/protocol.md).
-The shim, which an editor starts and waits for, has a copy of `socket_path` that imports nothing; a
-test compares the two.
+`CAPD_HOME` puts everything under one folder, for tests or for several daemons side by side.
+`CAPD_SOCKET` sets only the path of the socket. Without these variables, all paths follow the XDG
+rules (docs/protocol.md). The shim, which an editor starts and waits for, has a copy of
+`socket_path` that imports nothing; a test compares the two.
 """
 
 import os

@@ -100,7 +100,8 @@ class CapabilityEntry(msgspec.Struct, frozen=True):
     provider: str
     is_routable: bool
     reason: str = ""
-    """Why it is not routable, or why a message never activates it."""
+    """Why no message can activate it. A routable capability has a reason if one of its servers is
+    a part of its client (`builtin_unsupported`)."""
     description: str = ""
     domains: list[str] = []
     triggers: list[str] = []
@@ -203,9 +204,10 @@ class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
     decisions: list[DecisionEntry]
     wanted_keys: list[str]
     embedder_state: EmbedderState
-    """The embedder's state, as routing uses it."""
+    """The state of what routing by meaning needs: the model, and the vectors of the catalog's
+    triggers. It can be `cold` while the embedder itself is `ready`."""
     embedder_reason: str
-    """Why the embedder cannot be used; empty if it can."""
+    """Why messages cannot be compared by meaning; empty if nothing has failed."""
     profile: dict[str, str | float | int]
     """The routing profile's `scorer`, `threshold`, `margin` and `top_k`."""
     watch: str = ""

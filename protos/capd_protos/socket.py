@@ -209,8 +209,8 @@ class TurnParams(msgspec.Struct, frozen=True):
     otherwise 0."""
     longest: float = 0.0
     """Seconds for which the client could wait if it has to; 0 if no longer than `patience`. A turn
-    that is not decided soon, as while the embedding model is loaded, is answered with `held`, and
-    the client asks for it again."""
+    that is not decided soon, for example because the embedding model is still loading, is answered
+    with `held`, and the client asks for it again."""
     again: bool = False
     """Whether this asks for a turn that was `held`."""
 
@@ -234,8 +234,8 @@ class HookParams(msgspec.Struct, frozen=True):
     """Seconds after which nobody reads the answer any longer; 0 if the hook waits for it."""
     longest: float = 0.0
     """Seconds for which the client lets its hook wait if it has to; 0 if no longer than `patience`.
-    A turn that is not decided soon, as while the embedding model is loaded, is answered with
-    `held`, and the hook asks again."""
+    A turn that is not decided soon, for example because the embedding model is still loading, is
+    answered with `held`, and the hook asks again."""
     again: bool = False
     """Whether this asks for a turn that was `held`."""
 

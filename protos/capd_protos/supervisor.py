@@ -37,8 +37,8 @@ class AcquireServer(msgspec.Struct, frozen=True, tag="supervisor.acquire"):
     project: str
     """The session's project root, an absolute path."""
     client: ClientFacts = ClientFacts()
-    """The session's client. If this request starts the server, the server gets its name and
-    capabilities."""
+    """The session's client. If this request starts the server, the server is told the client's name
+    and capabilities."""
     bridge: str = ""
     """The bridge that the session came over; only sessions of the same bridge share its instances.
     """
@@ -49,7 +49,7 @@ class AcquireServer(msgspec.Struct, frozen=True, tag="supervisor.acquire"):
 class ServerReady(msgspec.Struct, frozen=True, tag="supervisor.ready"):
     """Reply to `AcquireServer`: the server is running, and the session has a lease on `instance`.
 
-    Its requests go over the server connection of `instance`.
+    The session's requests go over the connection of that instance.
     """
 
     instance: InstanceId
@@ -242,7 +242,7 @@ class LoginOpened(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervis
     ticket: int
     address: str
     user_code: str = ""
-    """The code that the person enters there; empty for a login by browser."""
+    """The code that the person enters there, with the way `device`; otherwise empty."""
 
 
 class PasteLogin(msgspec.Struct, frozen=True, tag="supervisor.paste_login"):

@@ -17,7 +17,7 @@ MessageId = NewType("MessageId", int)
 """A request's number, unique among the requests of one sender."""
 
 SessionKey = NewType("SessionKey", str)
-"""Identifies one client conversation, the session: 1 to 128 of A-Z a-z 0-9 . _ : -."""
+"""Identifies one client conversation, the session: 1 to 128 characters of A-Z a-z 0-9 . _ : -."""
 
 TapName = NewType("TapName", str)
 CapabilityName = NewType("CapabilityName", str)
@@ -26,7 +26,7 @@ ToolName = NewType("ToolName", str)
 """A tool's name as its server gives it."""
 
 WireName = NewType("WireName", str)
-"""A tool's name as clients see it: `<server>__<tool>`, at most 64 characters."""
+"""A tool's name as clients see it, usually `<server>__<tool>`: at most 64 characters."""
 
 ServerIdentity = NewType("ServerIdentity", str)
 """Hash of everything in a server's definition that changes its behaviour (docs/design/catalog.md).

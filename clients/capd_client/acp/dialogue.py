@@ -1,9 +1,10 @@
 """Reads the messages between an editor and its agent, and adds capd to them.
 
-A new session of the agent gets capd as an MCP server, under a key of a capd session that this
-module makes. So it is known which capd session each prompt belongs to. The daemon gets the user's
-words from a prompt, and may return a text for the model, which becomes another block of the prompt.
-Any other line passes unchanged: a line is encoded again only if something is added to it.
+A new session of the agent gets capd as an MCP server. The server is started with a key for its capd
+session, which this module makes. So it is known which capd session each prompt belongs to. The
+daemon gets the user's words from a prompt, and may return a text for the model, which becomes
+another block of the prompt. Any other line passes unchanged: a line is encoded again only if
+something is added to it.
 """
 
 import json
@@ -15,7 +16,7 @@ from typing import Any
 Json = dict[str, Any]
 
 NAME = "capd"
-"""The server's name. Agents that have capd already use the same name in their configuration."""
+"""capd's name in a list of MCP servers; `capd install` uses the same name."""
 
 _OPENING = frozenset({"session/new", "session/load", "session/resume", "session/fork"})
 _ENDING = frozenset({"session/close", "session/delete"})
@@ -99,7 +100,7 @@ class Dialogue:
         return bool(self._opening or self._initialize)
 
     def from_agent(self, line: bytes) -> None:
-        """Note the agent's id of a session, if `line` answers the request that opens it."""
+        """Learn what an answer of the agent says: who the agent is, or its id of a new session."""
         message = _parsed(line)
         key = _id(message)
         if "method" in message or not key:

@@ -41,7 +41,10 @@ class Turns:
         self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     def context(self, prompt: Prompt) -> str:
-        """Send a prompt to the daemon; return its text for the model, empty if it came too late."""
+        """Send a prompt to the daemon; return the daemon's text for the model, empty if too late.
+
+        It is empty as well if `_MOST_AT_ONCE` turns are waiting already.
+        """
         if not self._free.acquire(blocking=False):
             return ""
         until = time.monotonic() + self._budget

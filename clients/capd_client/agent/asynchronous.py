@@ -47,7 +47,7 @@ class AsyncSession:
         self._over_with: CapdError | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the session, and return it; raise the error of `Connecting.open` if that fails."""
+        """Open the session, and return it; the errors are those of `Connecting.open`."""
         await self._group.__aenter__()
         try:
             self._group.start_soon(self._move)

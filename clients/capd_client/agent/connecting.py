@@ -28,7 +28,11 @@ class Connecting:
         self._async_session: AsyncSession | None = None
 
     def open(self) -> Session:
-        """Open a session. The caller must close it."""
+        """Open a session. The caller must close it.
+
+        Raises:
+            CapdError: no daemon answers, or the daemon refused.
+        """
         return Session(self._facts, self._where, self._patience)
 
     def __enter__(self) -> Session:
@@ -80,13 +84,16 @@ def connect(
     """Return a session to be opened with `with` or `async with`.
 
     `client` names the agent; by default it is the program's name. `version` is the agent's version.
-    `project` is the folder that the agent works in; by default the working directory. `session` is
-    a key of your own, 1-128 of `A-Za-z0-9._:-`: an agent that uses it again within a day finds the
-    same tools switched on. `parent` is the key of the session that started this one, and `inherit`
-    says whether this one starts with the same tools switched on. `env` has the values that servers
-    ask for; by default the process's environment. If no daemon answers, one is started, unless
-    `start` is false or `socket` names one. `patience` is the number of seconds to wait for a
-    daemon.
+    `project` is the folder that the agent works in; by default the working directory.
+
+    `session` is a key of your own, 1 to 128 characters of `A-Za-z0-9._:-`. An agent that uses it
+    again within a day finds the same tools switched on. `parent` is the key of the session that
+    started this one, and `inherit` says whether this one starts with the same tools switched on.
+
+    `env` has the values that servers ask for; by default the process's environment. `socket` is the
+    path of a daemon's socket; by default that of the user's daemon. If no daemon answers, one is
+    started, unless `start` is false, `socket` is given, or `env` has `CAPD_NO_START`. `patience` is
+    the number of seconds to wait for a daemon.
     """
     values = os.environ if env is None else env
     folder = os.path.realpath(project or Path.cwd())

@@ -189,7 +189,7 @@ class Link:
         return outcomes
 
     def lost(self, why: str) -> list[RequestOutcome]:
-        """Note that the connection is lost, and why; return the requests that end because of that.
+        """Note that the connection is lost, and why; return the outcomes of requests that now end.
 
         A request that may have run ends with `OutcomeUnknownError`. One that has not run is kept
         and sent again, unless that has failed too often or capd was stopped.

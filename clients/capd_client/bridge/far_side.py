@@ -199,7 +199,7 @@ def _stop(_number: int, _frame: object) -> None:
 
 
 def clean(folder: Path, generation: str = "") -> None:
-    """Remove what a bridge installed in `folder`, unless a newer bridge of the name replaced it.
+    """Remove what a bridge installed in `folder`, unless a newer one of the same name replaced it.
 
     It was replaced if the saved generation is not `generation`. If `generation` is empty,
     everything is removed in any case.
@@ -249,10 +249,10 @@ def holder_of(folder: Path) -> int:
 
 
 def end_connection(holder: int) -> None:
-    """End the sshd above the process `holder`, if it is that of an earlier connection.
+    """Kill the sshd that the process `holder`, which holds an earlier connection, runs under.
 
-    After a network failure it may wait for hours. The shims that are connected to it wait as long,
-    because their connections stay open. The sshd runs as this user, so no privilege is needed.
+    After a network failure, that sshd may wait for hours. The shims that are connected to it wait
+    as long, because their connections stay open. It runs as this user, so no privilege is needed.
     """
     pid = holder
     while pid > 1:
@@ -268,9 +268,9 @@ def end_connection(holder: int) -> None:
 
 
 def end_holder(holder: int) -> None:
-    """End the process `holder`, which holds an earlier connection.
+    """Kill the process `holder`, which holds an earlier connection.
 
-    After a cut it may wait for a minute.
+    If that connection was cut, the process may go on waiting for a minute.
     """
     if holder > 1:
         with contextlib.suppress(OSError):
@@ -300,7 +300,11 @@ def entry(folder: Path) -> dict[str, Any]:
 
 
 def install(folder: Path) -> None:
-    """Add the shim in `folder` to Claude Code's configuration, unless another `capd` is there."""
+    """Add the shim in `folder` to Claude Code's configuration.
+
+    Raises:
+        OSError: the configuration has another server that is called `capd`.
+    """
     config = read_config()
     servers = config.setdefault("mcpServers", {})
     if servers.setdefault("capd", entry(folder)) != entry(folder):

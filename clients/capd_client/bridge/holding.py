@@ -1,4 +1,4 @@
-"""Keeps a bridge open at this user's daemon, also across restarts of the daemon."""
+"""Keeps a bridge open at this user's daemon, until the daemon ends."""
 
 from typing import Any
 

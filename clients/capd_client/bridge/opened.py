@@ -86,7 +86,7 @@ class Prepared:
 
 
 class FarBridge(ABC):
-    """One bridge to one host or container; `socket` is the path of the daemon's socket."""
+    """One bridge to one host or container."""
 
     kind: str
     """The kind of connection, as `capd status` shows it."""
@@ -103,7 +103,8 @@ class FarBridge(ABC):
     ) -> None:
         """Create the bridge; it is not open yet.
 
-        `target` names the host or container. `is_installed` says whether to add the shim to the
+        `socket` is the path of the daemon's socket, and `name` the bridge's name. `target` names
+        the host or container. `is_installed` says whether to add the shim to the
         configuration of Claude Code there. `say` shows a line to the person. `wake` is a descriptor
         that becomes readable when a signal asks this process to end.
         """
@@ -182,7 +183,7 @@ class FarBridge(ABC):
         """Serve the bridge until the connection is lost; return whether a signal ended it.
 
         `held` is the daemon's end, `prepared` the far side's report, and `generation` the text that
-        identifies this connection there. No process is left running.
+        identifies this connection there. When this returns, no process that it started is running.
         """
 
     def _leave(self) -> None:

@@ -196,7 +196,7 @@ class _Runner:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._guards: set[int] = set()
-        # The guards see its end when this process is gone, whatever ended it.
+        # When this process is gone, whatever ended it, the guards read the end of this pipe.
         self._life, self._alive = os.pipe()
 
     def serve(self) -> None:
@@ -314,7 +314,7 @@ def _line(connection: socket.socket) -> bytes:
     """Return the next line that arrives on `connection`.
 
     Raises:
-        ValueError: the line is too long, or the connection ended before it did.
+        ValueError: the line is too long, or the connection ended before the line did.
     """
     line = bytearray()
     # Byte by byte: what comes after the line is for somebody else.

@@ -69,7 +69,7 @@ class _Capd(click.Group):
     """The top-level group of commands. It prints any expected error as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
+        """Return the names of the commands that a person types (not `purposes.FOR_PROGRAMS`)."""
         del ctx
         return sorted(set(_MODULES) - _UNLISTED)
 

@@ -161,7 +161,8 @@ def _triggers() -> dict[str, list[str]]:
         entries = ask("caps").get("capabilities") or []
     except (DaemonDownError, ControlError):
         return {}
-    # Only the starter tap comes after the user's own, so only its capabilities can be hidden.
+    # Only the starter tap comes after the user's own tap. So the user's capabilities can hide only
+    # capabilities of the starter tap.
     return {
         str(each.get("name")): [str(text) for text in each.get("triggers") or ()]
         for each in entries

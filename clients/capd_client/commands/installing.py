@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Vendor(Protocol):
-    """The part of a client that may have a command of its own for installing capd."""
+    """A client that may have a command of its own for installing capd."""
 
     def edits(self) -> Iterable[FileEdit]:
         """Return the edits that put capd into the client's files."""
@@ -373,10 +373,7 @@ def _print_removal(known: KnownClient, ledger: Ledger, edits: list[FileEdit]) ->
 
 
 def _put_back_imported(known: KnownClient) -> None:
-    """Restore the servers that `capd import --replace` removed from a client's files.
-
-    They are saved nowhere else.
-    """
+    """Restore the servers that `capd import --replace` removed from a client's files."""
     from capd_client.importing.replacing import Replacements  # noqa: PLC0415
 
     for path in Replacements(Path(places(os.environ, os.getuid()).state)).put_back(known.id):

@@ -1,4 +1,4 @@
-"""`capd learn`: adds phrases of the user's own, and shows what routing has learnt from use."""
+"""`capd learn`: adds the user's own phrases, and shows or forgets what routing learnt from use."""
 
 import re
 from pathlib import Path

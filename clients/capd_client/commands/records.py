@@ -15,12 +15,12 @@ from capd_client.tables import say
 from capd_client.terminal import width, wrapped
 
 WHOLE = 100
-"""Percent: routing has embedded the whole catalog."""
+"""The percentage at which the whole catalog is embedded."""
 _SEEN = 4000
 """Log lines that are remembered, so that `--follow` does not print them twice."""
 _MOST_EDITS = 10
 ACTS = {"enabled": "switched on", "disabled": "switched off", "called": "called"}
-"""Words for the user's acts that routing learns from."""
+"""Words for the acts of users and models that routing learns from."""
 
 
 @click.command()

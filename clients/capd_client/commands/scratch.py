@@ -115,7 +115,7 @@ def once_the_model_is_there(
 def ask_started(method: str, **params: Any) -> dict[str, Any]:
     """Return the daemon's result of `method`; start the daemon if none runs.
 
-    If the daemon refuses, wait until its model is loaded and ask once more.
+    If the daemon refuses and its model is not loaded, wait for the model and ask once more.
 
     Raises:
         NoDaemon: it could not be started.
@@ -145,6 +145,7 @@ def in_session(session: str, act: Callable[[str], _T]) -> _T:
 
     Raises:
         NoDaemon: it could not be started.
+        Failure: no scratch session could be opened.
         ControlError: the daemon refused.
     """
     if start_daemon():
@@ -152,7 +153,7 @@ def in_session(session: str, act: Callable[[str], _T]) -> _T:
     try:
         return act(session)
     except ControlError:
-        # There is no session, so the daemon can only have refused because it needs one.
+        # If no session is open, the daemon can only have refused because it needs one.
         if session or ask("sessions").get("sessions"):
             raise
     return _in_scratch_session(act)

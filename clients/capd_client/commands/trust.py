@@ -196,7 +196,7 @@ def _decide(server: dict[str, Any], *, is_accepted: bool) -> None:
 
 
 DEFAULT = "project"
-"""The command for arguments that name none."""
+"""The subcommand that runs if the arguments name none."""
 
 
 class _Trust(click.Group):

@@ -48,7 +48,7 @@ class Abilities:
     landlock: int = 0
     """The version of Landlock's ABI; 0 if the kernel has none."""
     userns: str = ""
-    """Why a user cannot create namespaces without root; empty if one can."""
+    """Why a user cannot create namespaces without root; empty if users can."""
     has_mounts: bool = False
     """Whether a process may create a mount namespace."""
     is_root: bool = False
@@ -81,8 +81,8 @@ def check_default_level(
 ) -> Iterator[Finding]:
     """Yield what the default level, `guard`, protects on this machine.
 
-    It never fails to start a server: it applies the protections that are available. `abilities`
-    replaces those of this machine in tests.
+    The level never keeps a server from starting: it applies the protections that are available.
+    `abilities` replaces those of this machine in tests.
     """
     found = abilities if abilities is not None else look(seen.env.get("PATH", os.defpath))
     is_apart = found.landlock >= _SCOPES

@@ -113,8 +113,9 @@ def difference(one: Definition, other: Definition, values: Mapping[str, str]) ->
     """Return the first place where two definitions differ in a value; empty if they are equal.
 
     Both have the same `identity`. A place is a variable, `address`, `header NAME` or `argument
-    (NUMBER)`. `values` are the known values of keys. Where one of two values is not known, the keys
-    are compared instead.
+    (NUMBER)`. NUMBER counts only the arguments with a secret, a reference or the project's folder.
+    `values` are the known values of keys. If one of two values is not known, their keys are
+    compared instead.
     """
     ours, theirs = (_located(each) for each in (one, other))
     for place, text in ours.items():

@@ -38,7 +38,7 @@ class PlannedServer:
     origins: list[Origin]
     notes: list[str]
     server: OwnServer | None = None
-    """None if it exists already."""
+    """None if the user has it already."""
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     missing: list[str] = field(default_factory=list)
     """Keys that it needs and that have no value here."""
@@ -84,7 +84,7 @@ class ImportPlan:
 
     @property
     def added(self) -> list[PlannedServer]:
-        """The servers that do not exist yet."""
+        """The servers that the user does not have in capd yet."""
         return [each for each in self.planned if each.server is not None]
 
     def leave_out(self, planned: PlannedServer, reason: str) -> None:

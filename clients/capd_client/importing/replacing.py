@@ -66,7 +66,7 @@ class Replacements:
         return list(self._read()["installed"])
 
     def take(self, origins: Mapping[Origin, Mapping[str, Any]]) -> Path | None:
-        """Remove the servers `origins`, all of one file.
+        """Remove the servers `origins`, which are all in one file.
 
         Return the path of the original's backup; None if there is none. The value of each
         origin is the server's entry as it was read, which must not have changed since.

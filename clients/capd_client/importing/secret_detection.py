@@ -85,7 +85,8 @@ def is_placeholder(text: str) -> bool:
 def of_variable(name: str, text: Text) -> Text:
     """Return `text`, the value of the environment variable `name`, with its secrets hidden.
 
-    A blank value or a placeholder becomes a reference to the key of that name.
+    If the name suggests a secret, a blank value or a placeholder becomes a reference to a key of
+    that name.
     """
     if not is_secret_name(name):
         return _by_looks(text, name, is_named=len(text) == 1)
@@ -132,7 +133,7 @@ def of_line(line: Iterable[Text]) -> tuple[Text, ...]:
 def _of_argument(text: Text) -> Text:
     """Return one argument with its secrets hidden.
 
-    The forms are `--api-key=VALUE`, `TOKEN=VALUE` and `Authorization: VALUE`, also as the value of
+    A secret is the VALUE of `--api-key=VALUE`, `TOKEN=VALUE` and `Authorization: VALUE`, also after
     a flag (`--header=Authorization: VALUE`), and any text that looks like a token.
     """
     first = text[0] if text and isinstance(text[0], str) else ""
@@ -180,9 +181,9 @@ def _by_looks(text: Text, name: str, *, is_named: bool = False) -> Text:
 
 
 def _of_plain_address(plain: str) -> list[Part]:
-    """Return the URL `plain` in parts, with its secrets hidden.
+    """Return `plain`, a URL or any other text, in parts, with its secrets hidden.
 
-    They are found by their place in the URL, or by what they look like.
+    They are found by their place in a URL, JSON or connection string, or by what they look like.
     """
     spans = [(*match.span("password"), "PASSWORD") for match in _USER_INFO.finditer(plain)]
     spans += [

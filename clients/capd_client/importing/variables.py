@@ -140,7 +140,7 @@ class Reader:
 
 
 def small_file(path: Path) -> str:
-    """Return the text of the regular file at `path`, of at most `FILE_LIMIT_BYTES` bytes.
+    """Return the text in the first `FILE_LIMIT_BYTES` bytes of the regular file at `path`.
 
     Other kinds of files are refused, because reading a pipe or a device in a clone could block.
 

@@ -99,7 +99,7 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     title: str
     behaviour: str
-    """The client whose behaviour it shares: the table that contains this one."""
+    """The key in `clients.toml` of the entry that contains this one: its clients behave alike."""
     format: Format
     id: str = ""
     aliases: tuple[str, ...] = ()
@@ -129,9 +129,9 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     defaults: dict[str, Any] = {}
     """Members that capd adds once; the user may change them afterwards."""
     new_file: dict[str, Any] = {}
-    """The beginning of a new file."""
+    """Members that a new file begins with."""
     displaces: tuple[str, ...] = ()
-    """A file that the client reads only if the user's file does not exist."""
+    """Files that the client reads only if the user's file does not exist."""
     hook_limit: float = 0.0
     """Seconds that it allows a prompt hook as capd installs it; 0 if not known."""
     no_prompts: str = ""
