@@ -1,13 +1,17 @@
 """What a large catalog costs: `python -m bench.catalog [--counts 10,1000,10000] [--json FILE]`.
 
-For each count a daemon is started on a tap of so many capabilities with five phrases each, all of
-them different; one small server stands behind all. Measured are the time to the first message that
-routing answers, and until every phrase has its vector; turns; memory; `capd reload` with nothing
-changed and with one capability changed, `capd caps`; and, beside all of that, the longest time that
-a ping of an MCP session waited. A last row is a new user's first start, on the starter tap alone.
+For each count, a daemon is started on a tap with that many capabilities. Each has five phrases that
+no other has, and all use one small server. The benchmark measures
 
-Each target of docs/benchmarks.md is printed as met or MISSED. `--tap vectors` has `capd tap build`
-write the vectors of the tap before the daemon starts.
+- the time until routing answers a message, and the time until every phrase has its vector
+- turns, and memory
+- `capd reload` with nothing changed, and with one capability changed
+- `capd caps`
+- during each of these phases, the longest time that a ping of an MCP session waited
+
+The last row is a new user's first start, on the starter tap alone. Each target of
+docs/benchmarks.md is printed as met or MISSED. With `--tap vectors`, `capd tap build` writes the
+vectors of the tap before the daemon starts.
 """
 
 import argparse
@@ -81,18 +85,18 @@ class Row:
     turn_p99_ms: float = 0.0
     daemon_mb: float = 0.0
     daemon_peak_mb: float = 0.0
-    """The most that was resident at any time, shared pages whole."""
+    """The most memory that was resident at any time; shared pages count in full."""
     model_mb: float = 0.0
     reload_unchanged_s: float = 0.0
     reload_one_s: float = 0.0
     caps_s: float = 0.0
     gaps_ms: dict[str, float] = field(default_factory=dict)
-    """The longest wait of a ping in each phase."""
+    """The longest wait of a ping in each phase, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One figure that the largest catalog has to keep."""
+    """The limit of one figure, for the largest catalog."""
 
     name: str
     figure: str
@@ -112,7 +116,6 @@ LONGEST_GAP_MS = 50.0
 
 
 def main() -> int:
-    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.catalog", description=__doc__)
     parser.add_argument("--counts", default=",".join(map(str, COUNTS)))
     parser.add_argument("--tap", choices=("phrases", "vectors"), default="phrases")
@@ -140,7 +143,7 @@ def main() -> int:
 
 
 def say(row: Row) -> None:
-    """Print a row on the way."""
+    """Print a row to standard error as soon as it is measured."""
     print(json.dumps(as_document(row)), file=sys.stderr, flush=True)
 
 
@@ -239,11 +242,11 @@ class Bench:
                 self._change_one()
                 made = self._count_of("routing_ready")
                 row.reload_one_s = self._reloaded(control)
-                # The lexicon is made anew behind the answer.
+                # The daemon makes the lexicon anew after it has answered.
                 self._wait_for("routing_ready", made + 1 if self._count else made)
             with pinger.phase("capd caps"):
                 row.caps_s = self._run("caps", "--json")
-            # Memory goes back when the daemon is quiet.
+            # A daemon gives memory back once it is quiet.
             time.sleep(QUIET)
             row.daemon_mb = process_trees.memory([daemon.pid]).pss_mb
             row.daemon_peak_mb = process_trees.peak_mb(daemon.pid)
@@ -254,8 +257,8 @@ class Bench:
     def _list_server(self, control: Control) -> None:
         """Have the server list its tools, and wait until the index has them.
 
-        All capabilities share it, so that its first list changes the index of every one. With
-        servers of their own, each list would change one capability.
+        All capabilities share this server, so its first list changes the index entry of each. If
+        each had its own server, a list would change one entry.
         """
         made = self._count_of("index_made")
         name = min(each.name for each in (self._home / "tap/capabilities").iterdir())
@@ -340,11 +343,11 @@ class Pinger:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the waiting time of the block for the phase `name`."""
+        """Record the longest wait of a ping during the block, for the phase `name`."""
         self._gaps_ms[name] = 0.0
         self._phase = name
         yield
-        # A ping that is under way waits for what this phase has done.
+        # A ping that is already sent may still wait for the work of this phase.
         time.sleep(0.3)
         self._phase = ""
 
@@ -390,7 +393,7 @@ def ask(wire: Any, number: int, method: str, params: dict[str, Any]) -> None:
 
 
 def write_tap(root: Path, count: int) -> None:
-    """Write a tap of so many capabilities."""
+    """Write a tap of `count` capabilities into `root`."""
     argv = json.dumps(["-I", str(SERVER), "bench"])
     for at in range(count):
         folder = root / "capabilities" / name_of(at)

@@ -1,13 +1,16 @@
-"""What each real client's model has in its first request: `python bench/clients.py [CLIENT]...`.
+"""What a real client's model gets in its first request: `python bench/clients.py [CLIENT]...`.
 
-Each client runs in a home folder of its own, installed by `capd install`, at the default hook time,
-against a scripted model on loopback. The model follows what it is offered: it calls a tool that is
-listed, else by a call card, else it searches once (tests/editors/searching_llm.py). It needs npm,
-uvx, and the folder of fixtures that `make test-clients` needs (`CAPD_SHARED`).
+Each client runs in a home folder of its own, into which `capd install` has installed capd, with the
+default time limit for hooks. Its model is a script on loopback (tests/editors/searching_llm.py).
+The script calls the right tool if the tool is listed, or else if it has got the tool's call card;
+otherwise it searches once. The benchmark needs npm, uvx, and the folder of fixtures that
+`make test-clients` needs (`CAPD_SHARED`).
 
-A cell says how many requests the model got until it had the commits, and by which way the right
-tool was in the first one. Two are the fewest: the call, and its result. `--write FILE` puts the
-rows into the table of that page. Other clients' rows, and columns that `--state` leaves out, stay.
+A cell of the table says how many requests the model got until it had the commits that the user
+asked for, and how the first request offered the right tool. At least two requests are needed: in
+answer to the first, the model calls the tool, and the second has the result. `--write FILE` puts
+the rows into the table in FILE. Rows of other clients stay, and so do columns that `--state` leaves
+out.
 """
 
 import argparse
@@ -27,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# In place of this folder, where this file would hide the package of its name.
+# This replaces the folder of this file, which would hide a package of the same name.
 sys.path[0] = str(Path(__file__).parents[1] / "tests")
 
 import pytest  # noqa: E402 - its path
@@ -61,11 +64,11 @@ class Client:
 
     title: str
     install: tuple[str, ...]
-    """What `capd install` is given."""
+    """The arguments of `capd install`."""
     add: Callable[[Lab], list[str]]
     """Sets it up; returns its command, to which the message is added."""
     in_terminal: bool = False
-    """Whether it is run in a terminal, and typed to."""
+    """Whether it runs in a terminal, into which the message is typed."""
 
 
 def _claude(made: Lab) -> list[str]:
@@ -87,7 +90,7 @@ def _opencode(made: Lab) -> list[str]:
 
 def _codex(made: Lab, model: str) -> list[str]:
     command = agents.CODEX.give(made)
-    # Nobody has allowed anything: what is marked read-only runs, as `capd install` says.
+    # No setting approves tools: those that are marked read-only run, as `capd install` says.
     at = next(at for at, each in enumerate(command) if "approval_mode" in each)
     del command[at - 1 : at + 1]
     return [*command, "-m", model]
@@ -116,17 +119,17 @@ CLIENTS = {
 
 
 class Stage:
-    """One client on one home, from its first message on."""
+    """One client in one home folder, and the messages that it gets."""
 
     def __init__(self, made: Lab, client: Client) -> None:
         self.lab = made
         self.client = client
         self.command = client.add(made)
-        # Of a client's environment some pass on a few variables only: the file is for all.
+        # The settings are in a file, because some clients pass on only a few variables.
         self.configure()
         made.home.env |= {"HOME": str(made.user)}
-        # What this machine needs to reach a network stands where its user's login has it: some
-        # clients give it to nobody, and the daemon asks the login shell.
+        # Variables that this machine needs to reach a network are in the profile of the login
+        # shell, where the daemon finds them: some clients do not pass them on.
         needed = [name for name in NETWORK if name in os.environ]
         profile = "".join(f"export {name}={shlex.quote(os.environ[name])}\n" for name in needed)
         (made.user / ".profile").write_text(profile)
@@ -141,7 +144,7 @@ class Stage:
         """Start the daemon anew, and wait for its model."""
         self.stop()
         self.configure(more)
-        # What an earlier start has computed: a first start that was stopped early has not all.
+        # Vectors of an earlier start: a first start that was stopped early lacks some of them.
         cache = self.lab.home.folder / "cache"
         cache.mkdir(mode=0o700, exist_ok=True)
         for file in (lab.CACHE / "vectors").glob("*.bin"):
@@ -276,7 +279,7 @@ def small(stage: Stage) -> AbstractContextManager[Any]:
 
 
 def partly_known(stage: Stage) -> AbstractContextManager[Any]:
-    # A server that has never run, so that not all is known.
+    # A server that has never run, so that its tools are not known.
     stage.lab.home.plain("boats")
     taps = stage.lab.home.folder / "config/taps.toml"
     taps.write_text(f"starter = false\n{taps.read_text()}")
@@ -317,7 +320,7 @@ def made_lab() -> Iterator[Lab]:
 
 
 def row_of(client: Client, states: list[str], on_cells: Callable[[list[str]], None]) -> list[str]:
-    """Return the cells of one client; `on_cells` gets those so far after each."""
+    """Return the cells of one client; after each cell, `on_cells` gets those so far."""
     cells: list[str] = []
     with made_lab() as made:
         try:
@@ -337,7 +340,7 @@ def row_of(client: Client, states: list[str], on_cells: Callable[[list[str]], No
             cells.append(said)
             on_cells([*cells, *["-"] * (len(STATES) - len(cells))])
             if not set(states) - set(list(STATES)[: len(cells)]):
-                # The rest is not wanted.
+                # No further state is wanted.
                 states = []
             print(
                 f"{client.title} | {name}: {said} ({time.monotonic() - began_at:.1f} s)",
@@ -359,7 +362,10 @@ def with_new_cells(old: str, new: str) -> str:
 
 
 def write(page: Path, lines: dict[str, str]) -> None:
-    """Put the rows into the table of `page`; other rows stay, and cells for which there is "-"."""
+    """Put the rows into the table of `page`.
+
+    Other rows stay, and so does a cell whose new value is "-".
+    """
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     table, _, after = rest.partition(END)
@@ -383,7 +389,7 @@ def main() -> None:
         client = CLIENTS[name]
 
         def on_cells(cells: list[str], client: Client = client) -> None:
-            # Each as soon as it is known: a row takes minutes.
+            # Written as soon as each cell is known: a row takes minutes.
             if given.write:
                 write(given.write, {client.title: line(client, cells)})
 

@@ -1,10 +1,11 @@
 """Compare the scorers of per-turn curation: `.venv/bin/python bench/curation.py DATA`.
 
-DATA is a folder with the tools and queries of MetaTool and BFCL, and messages that need none of
-their tools (docs/design/tool-search.md names them). For each scorer: how often the right tool is
-among the best k; how often it joins a turn, and what else does; and in how many turns anything
-joins where nothing should. `--part test` takes the half that nothing was tuned on, `--cache
-FILE` keeps vectors.
+Curation chooses the single tools that join the list of a turn. DATA is a folder with the tools and
+queries of MetaTool and BFCL, and messages that need none of their tools (docs/design/tool-search.md
+names them). For each scorer, the benchmark prints how often the right tool is among the best k, in
+how many turns a tool joins and in how many a right one, how many of the tools that join are right,
+and in how many turns a tool joins although none should. `--part test` uses only the half of the
+data that nothing was tuned on. `--cache FILE` keeps vectors.
 """
 
 import argparse
@@ -54,7 +55,7 @@ def joining(best: Sequence[BestTool]) -> list[BestTool]:
 
 
 def messages(file: Path, part: str) -> list[str]:
-    """Return messages that none of the tools is for; of CLINC those out of its scope."""
+    """Return messages that need none of the tools; of CLINC, those out of its scope."""
     rows = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
     is_all = "blind" in file.name
     return [
@@ -78,7 +79,7 @@ def scorers(index: ToolIndex, vectorizer: Vectorizer) -> dict[str, Scorer]:
 
 
 def found(scorer: Scorer, queries: Sequence[Query]) -> str:
-    """Return a line of figures on messages that want a tool."""
+    """Return a line with the figures of a scorer on messages that want a tool."""
     recalls, turns, right, joined, precise = [0.0] * len(RECALLS), 0, 0, 0, 0
     for query in queries:
         best = scorer(asked(query.text))

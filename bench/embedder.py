@@ -2,10 +2,11 @@
 
     python bench/embedder.py [--against CHECKOUT] [--messages 500]
 
-Prints its memory (RSS, and PSS, which counts shared pages in parts) when it has loaded, after
-messages of mixed lengths one by one, and after full batches; and how long a message takes. With
---against, an embedder of another checkout gets each message just before or after, and the largest
-difference between the vectors is told. MB are 10^6 bytes. A line of JSON is the same.
+It prints how long a message takes, and the embedder's memory after the model is loaded, after
+single messages of mixed lengths, and after full batches. RSS counts shared pages in full, PSS a
+share of them. With --against, the embedder of another checkout gets each message just before or
+after, and the largest difference between the vectors is printed. MB are 10^6 bytes. The last line
+has the same as JSON.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# In place of this folder, where this file would hide a package of its name.
+# This replaces the folder of this file, which would hide a package of the same name.
 HERE = Path(__file__).parents[1]
 sys.path[0] = str(HERE)
 
@@ -53,7 +54,7 @@ class Embedder:
     vectors: list[npt.NDArray[np.float32]] = field(default_factory=list)
 
     def weigh(self, moment: str) -> None:
-        """Note the memory of this moment."""
+        """Record the embedder's present memory under the name `moment`."""
         for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
             kind, _, value = line.partition(":")
             if kind in {"Rss", "Pss"}:
@@ -73,7 +74,7 @@ class Embedder:
 
 
 def mixed(count: int) -> list[str]:
-    """Return texts of one to 200 words, most of them short, each one another."""
+    """Return `count` different texts of 4 to 201 words, most of them short."""
     words = SENTENCE.split()
     lengths = [(3, 6, 9, 12, 18, 25, 40, 8, 15, 200)[number % 10] for number in range(count)]
     return [
@@ -118,7 +119,7 @@ async def embed(embedder: Embedder, texts: Sequence[str]) -> npt.NDArray[np.floa
 
 
 async def measure(embedders: Sequence[Embedder], count: int) -> None:
-    """Send the same to every embedder, in turns."""
+    """Send the same texts to every embedder, in turns."""
     for embedder in embedders:
         await ask(embedder, messages.WarmUp())
         embedder.weigh("loaded")
@@ -136,7 +137,6 @@ async def measure(embedders: Sequence[Embedder], count: int) -> None:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Measure, and print."""
     checkouts = [HERE, *([arguments.against.resolve()] if arguments.against else [])]
     with ExitStack() as processes:
         embedders = [processes.enter_context(running(checkout)) for checkout in checkouts]

@@ -1,8 +1,9 @@
-"""How long `capd hook` keeps an editor waiting: whole processes, with a daemon up.
+"""How long `capd hook` keeps an editor waiting: the time of whole processes.
 
-Run as: python bench/hook.py [RUNS]. It starts a daemon of its own, connects one session through
-`capd mcp`, waits for the model, and hands it messages that switch nothing on, so that what is
-measured is the way of a prompt: start, socket, routing, answer. Prints a table and a JSON line.
+Run as: python bench/hook.py [RUNS]. It first times the hook with no daemon running. Then it starts
+a daemon of its own, connects one session through `capd mcp`, waits for the model, and sends
+messages that switch nothing on. So each time is that of starting, connecting, routing and
+answering. A bare Python process is timed as well. Prints a table and a line of JSON.
 """
 
 import json

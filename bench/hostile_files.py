@@ -2,10 +2,10 @@
 
     python -m bench.hostile_files [NAME...]
 
-Each attack is a project (or a tap) that is met by the daemon's own parts for settings and for
-catalogs, in this process, while a task takes the time between its turns. Printed are the longest
-gap, how much this process has grown at its highest, how long it took until all was read, and the
-first of what is said of it. The bounds are 50 ms and 10 MB.
+Each attack is a project (or a tap). The daemon's own code for settings and catalogs reads it in
+this process, while another task measures how long the event loop keeps it waiting. For each attack
+the program prints the longest gap, the most by which this process's memory grew, the time until
+everything was read, and the first problem that was reported. The limits are 50 ms and 10 MiB.
 """
 
 import argparse
@@ -41,12 +41,12 @@ Attack = Callable[[Path], object]
 
 
 def settings(text: str) -> Attack:
-    """Return a project with a settings file."""
+    """Return the attack that writes `text` as a project's settings file."""
     return lambda root: (root / SETTINGS).write_text(text)
 
 
 def memories(text: str, count: int = 1, suffix: str = "toml") -> Attack:
-    """Return a project with memories."""
+    """Return the attack that writes `count` memories with `text`; `%N` becomes the number."""
 
     def write(root: Path) -> None:
         folder = root / ".capd/memories"
@@ -58,7 +58,7 @@ def memories(text: str, count: int = 1, suffix: str = "toml") -> Attack:
 
 
 def capability(provider: str, config: str = TRIGGERS, count: int = 1) -> Attack:
-    """Return a project with capabilities."""
+    """Return the attack that writes `count` capabilities; `%N` becomes the number."""
 
     def write(root: Path) -> None:
         for n in range(count):
@@ -71,7 +71,7 @@ def capability(provider: str, config: str = TRIGGERS, count: int = 1) -> Attack:
 
 
 def skills(text: str, count: int = 1) -> Attack:
-    """Return a tap with skills."""
+    """Return the attack that writes `count` skills with `text`; `%N` becomes the number."""
 
     def write(root: Path) -> None:
         for n in range(count):
@@ -98,14 +98,14 @@ SERVERS = "".join(
 )
 
 ATTACKS: dict[str, Attack] = {
-    # The four of the issue.
+    # The four attacks that were reported first.
     "settings: 3 KB of spaces": settings('a = """\n' + " " * 3000 + '"""\nservers = 1\n'),
     "settings: 120 KB of dots": settings("a" + ".a" * 60_000 + " = 1\n"),
     "settings: 80,000 rules": settings(
         "[policy]\ndeny = [" + ",".join(f'"x{n}*[ab]?"' for n in range(80_000)) + "]\n"
     ),
     "memory: 3 KB of spaces": memories(MEMORY + 'content = """x\n' + " " * 3000 + '"""\nzz = 1\n'),
-    # More of the kind, some within the bound on a file's size.
+    # Similar attacks, some within the limit on a file's size.
     "settings: 60 KB of dots": settings("a" + ".a" * 30_000 + " = 1\n"),
     "settings: 60 KB of dots, a thousand times": settings(f"{'a.' * 29}b = 1\n" * 1000),
     "settings: 5,000 rules": settings(
@@ -169,7 +169,7 @@ def written(name: str, root: Path) -> Path:
 
 
 def peak_bytes() -> int:
-    """Return how much of this process is, or was, in memory at its highest."""
+    """Return the most memory that this process has had since `forget_peak`."""
     text = Path("/proc/self/status").read_text()
     return int(text.split("VmHWM:")[1].split()[0]) * 1024
 
@@ -185,13 +185,13 @@ async def _tick(longest: list[float]) -> None:
     while True:
         await trio.sleep(TICK)
         now, cpu_now = trio.current_time(), time.process_time()
-        # While others had the machine, this process held up nobody.
+        # Time in which other processes had the CPU does not count as a gap.
         longest[0] = max(longest[0], min(now - last - TICK, cpu_now - cpu))
         last, cpu = now, cpu_now
 
 
 async def measured(name: str, folder: Path) -> tuple[float, int, float, str]:
-    """Return the longest gap, the memory growth, the time, and the first finding."""
+    """Return the longest gap (s), the memory growth (bytes), the time (s), the first finding."""
     parser = Parser()
     root = folder.parent
     live = LiveSettings(root / "config", {}, None, reader=parser)
@@ -255,7 +255,7 @@ def main() -> int:
     print(f"{'attack':46} {'gap':>8} {'grown':>9} {'read in':>8}  said")
     with _folder() as root:
         (root / "config").mkdir()
-        # The first one pays for what is imported.
+        # An empty project first, so that no attack is charged for imports.
         ATTACKS["settings: none"] = settings("")
         trio.run(measured, "settings: none", written("settings: none", root))
         for name in [each for each in ATTACKS if any(part in each for part in names)]:

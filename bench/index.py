@@ -1,10 +1,10 @@
 """What the index costs: `python -m bench.index [--counts 100,10000] [--cold]`.
 
-For each count a daemon is started on a tap of so many capabilities, three tools each, whose lists
-are known; no server runs. It waits until the catalog has its vectors and the index is made, then
-takes the time of `capd index --known` as a person would wait for it: the first run, a second
-without a change, one with a changed capability, one with a hand edit and an unknown key in the
-file. Prints a table and one line of JSON.
+For each count, a daemon is started on a tap with that many capabilities of three tools each. The
+tool lists are stored, and no server runs. The benchmark waits until the catalog has its vectors and
+the index is made. Then it measures how long a person waits for `capd index --known`: the first
+time, without a change, after a change of one capability, and after a hand edit of the file that
+adds an unknown key. Prints a table and one line of JSON.
 """
 
 import argparse
@@ -33,7 +33,6 @@ PATIENCE = 3600.0
 
 
 def main() -> int:
-    """Measure, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--counts", default="100,10000")
     parser.add_argument(
@@ -70,7 +69,7 @@ def measured(count: int, *, is_cold: bool) -> dict[str, Any]:
             "# Description: Something else\n" + provider(server_of(0))
         )
         with contextlib.suppress(ControlError):
-            # Ten thousand take longer to read than a method may take; it goes on all the same.
+            # Reading 10,000 capabilities takes longer than the request may. The daemon goes on.
             ask(home, "reload")
         time.sleep(2 + count / 500)
         row["one changed"] = index(home)
@@ -88,7 +87,7 @@ def measured(count: int, *, is_cold: bool) -> dict[str, Any]:
 
 
 def made_tap(home: Path, count: int) -> list[ServerSpec]:
-    """Write a tap of so many capabilities; return their servers."""
+    """Write a tap of `count` capabilities; return their servers."""
     for at in range(count):
         folder = home / "tap/capabilities" / f"c{at}"
         folder.mkdir(parents=True)
@@ -109,17 +108,20 @@ def made_tap(home: Path, count: int) -> list[ServerSpec]:
 
 
 def server_of(at: int) -> str:
-    """Return the server of a capability; a hundred serve all, for each list is a file."""
+    """Return the server of a capability.
+
+    A hundred servers serve all capabilities, because each server's tool list is a file.
+    """
     return f"s{at % SERVERS}"
 
 
 def provider(name: str) -> str:
-    """Return a provider of one server, which is never started."""
+    """Return the text of a definition with one server, which is never started."""
     return f'[[mcp.servers]]\nname = "{name}"\ntype = "stdio"\ncommand = "{name}"\n'
 
 
 def keep_lists(home: Path, specs: list[ServerSpec]) -> None:
-    """Let the daemon find every server's tools, as after an earlier run."""
+    """Store every server's tool list, as an earlier run of the daemon would have."""
     import trio  # noqa: PLC0415 - for this step alone
 
     async def keep() -> None:
@@ -188,7 +190,7 @@ def index(home: Path) -> float:
 
 
 def edit(home: Path) -> None:
-    """Write into the file as a person does."""
+    """Edit the index file as a person would."""
     file = home / "data/capability-index.yaml"
     text = file.read_text()
     at = text.index("\n    do: ")
@@ -197,7 +199,6 @@ def edit(home: Path) -> None:
 
 
 def ask(home: Path, method: str, **params: Any) -> dict[str, Any]:
-    """Ask the daemon."""
     with Control(str(home / "run/capd.sock"), timeout=600) as control:
         return control.call(method, params)
 

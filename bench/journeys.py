@@ -1,17 +1,17 @@
-"""How many files a request passes through: calls from a function to one in another file of capd.
+"""How many moves between files a request takes: calls of a function in another file of the daemon.
 
 Run as: python bench/journeys.py [--moves]. It needs a checkout: the daemon's actors run in this
-process, with the fake machine of the tests. A profiler counts each start of a function whose
-caller stands in another file of the daemon; what a coroutine goes on with is no start, and neither
-other libraries nor the messages themselves count. These journeys are counted, each once it is warm:
+process, with the fake machine of the tests. A profiler counts each start of a function whose caller
+is in another file of the daemon. Resuming a coroutine does not count, nor do calls of other
+libraries or of the messages' classes. These journeys are counted, each once it is warm:
 
     call         a client's `tools/call` of a listed tool whose server runs, until its answer
-    queued call  the same where the server's pipe takes nothing at once, so that a task has to wait
+    queued call  the same, if the server's pipe takes nothing at once, so that a task has to wait
     waking call  the first call after a silence, for which the connection gets a task again
-    activation   a prompt hook's message that switches a capability on, whose server has to start
+    activation   a prompt hook's message that switches on a capability, whose server has to start
 
-Prints the counts; with `--moves` also which moves they are. Counts are the same on every run of
-one tree but for a few moves of timers.
+Prints the counts, and with `--moves` each move. The counts are the same in every run of one
+checkout, except for a few moves of timers.
 """
 
 import json
@@ -41,15 +41,15 @@ from actors.world import World, running_world  # noqa: E402
 DAEMON = str(Path(capd.__file__).parent) + "/"
 RESUME = opcode.opmap["RESUME"]
 STREAMS = "memory_stream_one_way_pair"
-"""What the fake machine makes the ends of a process with."""
+"""The name in `fakes` of the function that makes a process's streams. This program replaces it."""
 MOST_CALLS, MOST_ACTIVATIONS = 60, 300
-"""What a call and an activation may take."""
+"""The most moves that a call and an activation should take."""
 QUIET = 3.0
-"""Seconds in which everything ends that earlier requests have set off, such as a new index."""
+"""Seconds until everything has ended that earlier requests set off, such as a new index."""
 
 
 def is_start(frame: FrameType) -> bool:
-    """Tell a function's start from the resumption of a coroutine or generator."""
+    """Tell whether `frame` starts a function, and does not resume a coroutine or generator."""
     code, at = frame.f_code.co_code, frame.f_lasti
     # The operand of RESUME is 0 at a start (docs.python.org/3/library/dis.html).
     return not (at >= 0 and code[at] == RESUME and code[at + 1] & 3)
@@ -57,7 +57,7 @@ def is_start(frame: FrameType) -> bool:
 
 @contextmanager
 def moves_counted() -> Iterator[Counter[tuple[str, str]]]:
-    """Count moves between two files of the daemon for the length of the block."""
+    """Count moves between files of the daemon while the block runs; yield them by their ends."""
     moves: Counter[tuple[str, str]] = Counter()
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
@@ -116,7 +116,6 @@ async def activation(world: World) -> Counter[tuple[str, str]]:
 
 
 def main() -> None:
-    """Count the journeys and print them."""
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     found: dict[str, Counter[tuple[str, str]]] = {}
 

@@ -1,9 +1,9 @@
 """What memories add to an activation, and to a call: `python bench/memories.py [RUNS]`.
 
-Two daemons, one without memories and one with 1,000 of them, of which 20 belong to the capability
-and its tool, 10 of those refusing. Each run is a session of its own at both, in turns: it switches
-the capability on, whose server runs already, and calls its tool. Printed are the times of both,
-what memories add, and the same as one line of JSON.
+Two daemons are compared: one has no memories, the other has 1,000. Of these, 20 are about the
+capability or its tool, and 10 of the 20 refuse calls. Each run opens a session at each daemon in
+turn. The session switches the capability on, whose server runs already, and calls its tool. The
+program prints the times of both daemons, what memories add, and the same as one line of JSON.
 """
 
 import json
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-# In place of this folder, where this file would hide the package of its name.
+# This replaces the folder of this file, which would hide a package of the same name.
 sys.path[0] = str(Path(__file__).parents[1] / "tests")
 
 from whole_daemon import Home, wait_for  # noqa: E402 - its path
@@ -58,7 +58,7 @@ def made_home(*, has_memories: bool) -> Iterator[Home]:
 
 
 def timed(home: Home, session: str) -> tuple[float, list[float], bool]:
-    """Return the times of an activation and of calls, and whether memories were delivered."""
+    """Return the ms of an activation, those of each call, and whether memories were delivered."""
     with home.shim(session) as editor:
         began = time.perf_counter()
         result = editor.call("capability", {"action": "enable", "name": "talk"})
@@ -87,7 +87,7 @@ def main() -> None:
             kind: stack.enter_context(made_home(has_memories=has)) for kind, has in kinds.items()
         }
         for home in homes.values():
-            # Holds the server for all that come.
+            # This session keeps the server running for all others.
             holder = stack.enter_context(home.shim("holder"))
             holder.call("capability", {"action": "enable", "name": "talk"})
         listed = homes["with memories"].ask("memories")["memories"]

@@ -1,8 +1,9 @@
-"""A newcomer's path, timed: clone, `make run`, an editor, a server of one's own, and away again.
+"""The steps of a newcomer, timed: clone, `make run`, an editor, a server of one's own, uninstall.
 
-Run as: python bench/newcomer.py [FOLDER]. All of it happens in a folder of its own with a HOME of
-its own, removed at the end (FOLDER is kept). Packages come from wherever pip is set up to get them;
-the server is a script, so that nothing else is downloaded. Prints each step, its command and time.
+Run as: python bench/newcomer.py [FOLDER]. Everything happens in a new folder with its own HOME,
+which is removed at the end; FOLDER is used and kept instead. Packages come from wherever pip is
+configured to get them. The server is a script, so that nothing else is downloaded. Prints each step
+and its time.
 """
 
 import json

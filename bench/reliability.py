@@ -1,11 +1,12 @@
-"""What a hostile server costs the daemon, and the honest server beside it.
+"""What a hostile server costs the daemon, and an honest server in the same daemon.
 
     python bench/reliability.py EVIL_SERVER [MODE...]
 
-For each mode of the adversarial server, one daemon with an honest server beside it: how long a
-call to the hostile one takes to end and how it ends, how much the daemon grows, the longest that
-its loop did not answer a ping, and the honest server's p99 while the hostile one is called as a
-ratio to its p99 before. Prints a table, and the same as one line of JSON.
+Runs one daemon for each mode of the hostile server (EVIL_SERVER), with an honest server in it.
+Measures how long a call to the hostile server takes and how it ends, how much the daemon's memory
+grows, and the longest time in which the daemon did not answer a ping. The honest server's p99
+while the hostile one is called is given as a ratio to its p99 before. Prints a table, and the same
+as one line of JSON.
 """
 
 import json
@@ -19,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-# In place of this folder, where this file would hide the package of its name.
+# This replaces the folder of this file, which would hide a package of the same name.
 sys.path[0] = str(Path(__file__).parents[1] / "tests")
 
 from reliability.world import MIB, Memory, Session, World, outcome  # noqa: E402 - its path
@@ -28,7 +29,7 @@ from whole_daemon import Home  # noqa: E402 - its path
 QUIET_CALLS = 1000
 LEAST_CALLS = 200
 LONGEST = 60.0
-"""Seconds after which a call that has not ended is cancelled, and told as such."""
+"""Seconds after which a call that has not ended is reported as `nothing`."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Mode:
     name: str
     options: tuple[str, ...] = ()
     timeout: int | None = None
-    """The definition's own, where the mode ends by nothing else."""
+    """The timeout in the server's definition, in seconds; where calls would not end otherwise."""
     calls: int = 1
     text: str = "x"
 
@@ -87,7 +88,7 @@ class Measured:
 
 
 class Beside:
-    """Calls one thing over and over, and keeps how long each call took."""
+    """Calls `once` over and over in a thread, and keeps how long each call took."""
 
     def __init__(self, once: Callable[[], object]) -> None:
         self.took: list[float] = []
@@ -97,7 +98,7 @@ class Beside:
         self._thread.start()
 
     def end(self) -> list[float]:
-        """Stop, after enough calls, and return the milliseconds of each."""
+        """Stop, but not before `LEAST_CALLS` calls, and return the milliseconds of each."""
         self._is_over = True
         self._thread.join()
         return self.took
@@ -114,7 +115,7 @@ def p99(times: list[float]) -> float:
 
 
 def ended(session: Session, mode: Mode) -> str:
-    """Call the hostile server; return the outcome of its last call."""
+    """Call the hostile server `mode.calls` times; return the outcome of the last call."""
     if "evil__echo" not in session.tools():
         return "left out"
     calls = [session.begin("evil__echo", {"x": mode.text}) for _ in range(mode.calls)]
@@ -127,7 +128,7 @@ def ended(session: Session, mode: Mode) -> str:
 
 
 def measured(mode: Mode, evil_server: list[str]) -> Measured:
-    """Run one mode with its own daemon."""
+    """Run a daemon for one mode, and measure it."""
     with tempfile.TemporaryDirectory(prefix="capd", ignore_cleanup_errors=True) as made:
         folder = Path(made)
         home = Home(folder)

@@ -1,9 +1,9 @@
 """What a long result costs, cut and uncut: `python bench/results.py [SIZE_KB...]`.
 
-For each size one daemon with compaction and one without: how long a call takes at the client
-(median and slowest of its repetitions), how much is received, how high the daemon's memory gets
-over what it had before, and the longest that another session's calls to another server waited
-meanwhile. The first of each five calls stores the result; the others find it stored. Prints a
+Runs two daemons for each size: one that cuts long results, and one that does not. Measures how
+long a call takes at the client (median and slowest of five), how many bytes it receives, by how
+much the daemon's memory grows at most, and the longest call of another session to another server
+meanwhile. The first of the five calls stores the result; the others find it stored. Prints a
 table, and the same as one line of JSON.
 """
 
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# In place of this folder, where this file would hide the package of its name.
+# This replaces the folder of this file, which would hide a package of the same name.
 sys.path[0] = str(Path(__file__).parents[1] / "tests")
 
 from whole.test_large_results import RawEditor  # noqa: E402 - its path
@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Measured:
-    """One size, one way."""
+    """The figures of one kind and size of result, cut or whole (`way`)."""
 
     kind: str
     size_kb: int
@@ -68,7 +68,7 @@ def rss_bytes(pid: int, field: str) -> int:
 
 @contextmanager
 def neighbour(home: Home) -> Iterator[list[float]]:
-    """Call another server from another session all the time; give the milliseconds of each."""
+    """Call another server from another session all the time; yield the list of times in ms."""
     editor = home.shim("neighbour")
     home.ask("enable", session="neighbour", name="talk")
     took: list[float] = []
@@ -112,7 +112,7 @@ def measure(kind: str, size_kb: int, way: str) -> Measured:
                 time.sleep(0.01)
             waits.clear()
             before = rss_bytes(daemon.pid, "VmRSS")
-            # The highest since here.
+            # Resets the peak (VmHWM).
             Path(f"/proc/{daemon.pid}/clear_refs").write_text("5")
             for _ in range(REPETITIONS):
                 began_at = time.perf_counter()

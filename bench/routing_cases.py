@@ -1,10 +1,11 @@
-"""Messages with more to them than a label: `python -m bench.routing_cases DATA VECTORS`.
+"""Special cases of routing: `python -m bench.routing_cases DATA VECTORS`.
 
-    near ties   siblings of which nothing says which is meant: both should be suggested
-    locked      a capability that lacks a key, for a user who has stored none
-    follow ups  elliptical messages after another one
+    near ties   messages that suit two capabilities alike: both should be suggested
+    locked      messages for a capability whose key the user has not stored
+    follow ups  messages that can only be understood with the one before
 
-DATA is the folder of shared data (the public tap), VECTORS keeps vectors between runs.
+DATA is the folder of shared data (the public tap). VECTORS is a file that keeps vectors between
+runs.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """How messages that are not in English are routed: `python -m bench.routing_languages VECTORS`.
 
 `bench/routing/languages.jsonl` has ten messages in each of six languages for each capability of the
-starter tap; `set` is the language. Their writer had read the English phrases, and no fit has seen
-them. VECTORS is a file that keeps vectors between runs.
+starter tap; their member `set` is the language. Their writer had read the English phrases. No
+profile was fitted to them. VECTORS is a file that keeps vectors between runs.
 """
 
 import sys

@@ -1,14 +1,14 @@
 """What learning from use brings, by simulation: `python -m bench.routing_learning DATA VECTORS`.
 
-One writer is one user. A profile that was fitted without this writer routes 30 of the writer's
-messages, one after the other. What the person and the model then do are the labels; how well the
-rest of the writer's messages are routed is counted after 0, 10 and 30 of them. Each user is
+Each writer of messages is one user. A profile that was fitted without this writer routes 30 of the
+writer's messages, one after the other. capd learns from what the person and the model then do. How
+well the writer's other messages are routed is measured after 0, 10 and 30 of them. Each user is
 simulated with several orders of the messages.
 
 The constants of `core/routing/learning.py` were chosen with the writers of `CHOSEN_WITH`
-(`--choose`); the tables report the others. DATA is the folder of shared data, VECTORS keeps vectors
-between runs, and `--encoders` is the folder of `python -m bench.adapter`; without it the encoder is
-not changed. Nothing is random.
+(`--choose`); the tables report the others. DATA is the folder of shared data, and VECTORS a file
+that keeps vectors between runs. `--encoders` is the folder that `python -m bench.adapter` wrote;
+without it the encoder is the unchanged one. Nothing is random.
 """
 
 import argparse
@@ -49,12 +49,13 @@ LEARNT_FROM = 30
 STAGES = (0, 10, 30)
 ORDERS = 12
 FEW = {"starter": 6, "public": 12}
-"""Capabilities of a user who wants few of them often: each has more rows in the starter tap."""
+"""By tap, the number of capabilities of a user who often wants the same few. It is lower in the
+starter tap, where each capability has more rows."""
 FEW_USERS = 24
 PROJECT = "simulated"
 
 Acts = Callable[["Message", Decision], list[tuple[CapabilityId, RoutingAct]]]
-"""What follows a message."""
+"""Returns what the person and the model do after a message, given the decision on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Message:
 
     row: Row
     router: route.Router
-    """Whose profile was fitted without the writer."""
+    """Has the profile that was fitted without the writer."""
     ranked: Ranked | Decision
 
     def decided(self, learnt: Learnt) -> Decision:
@@ -81,7 +82,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A writer with one tap, or several that are taken for one."""
+    """A writer with one tap, or several writers that are taken for one user."""
 
     tap: str
     messages: tuple[Message, ...]
@@ -113,20 +114,20 @@ def diligent(message: Message, decision: Decision) -> list[tuple[CapabilityId, R
 
 
 def seldom(message: Message, decision: Decision) -> list[tuple[CapabilityId, RoutingAct]]:
-    """Do the same after every third message, by its text."""
+    """Do as `diligent`, but correct only about one message in three, chosen by its text."""
     is_moved = hashlib.sha256(message.row.text.encode()).digest()[0] % 3 == 0
     acts = diligent(message, decision)
     return acts if is_moved else [each for each in acts if each[1] == "called"]
 
 
 def careless(message: Message, decision: Decision) -> list[tuple[CapabilityId, RoutingAct]]:
-    """Activate the first capability, and switch nothing off."""
+    """Switch on the best-ranked capability unless it was activated; switch nothing off."""
     best = _best(message)
     return [(best, "enabled")] if best is not None and decision.id != best else []
 
 
 def induced(message: Message, decision: Decision) -> list[tuple[CapabilityId, RoutingAct]]:
-    """Call every capability that came on or was suggested, as a server's words may bring about."""
+    """Call every capability that came on or was suggested, as a hostile server may cause."""
     del message
     brought = [decision.id] if decision.id is not None else []
     act: RoutingAct = "called"
@@ -182,9 +183,10 @@ def measured(users: Sequence[User], acts: Acts, stages: Sequence[int]) -> list[d
 
 
 def worst(users: Sequence[User]) -> dict[str, tuple[float, float]]:
-    """Return the share of unwanted messages that some history could make activate something.
+    """Return two shares of the messages that want nothing, for each tap.
 
-    By tap: without any history, and at most.
+    The first is of those that activate something without any history; the second of those that
+    some history could make activate something.
     """
     found: dict[str, tuple[float, float]] = {}
     profile = read_profile()
@@ -243,7 +245,7 @@ def users_of(
 
 
 def of_few(users: Sequence[User]) -> list[User]:
-    """Return users who want few capabilities often: the messages of all writers on these."""
+    """Return users who often want the same few capabilities, in the words of all writers."""
     found: list[User] = []
     for tap in dict.fromkeys(user.tap for user in users):
         messages = [each for user in users if user.tap == tap for each in user.messages]

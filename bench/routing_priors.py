@@ -1,7 +1,11 @@
-"""What priors are worth on messages paired with project listings: routing_priors.py DATA VECTORS.
+"""What priors bring to routing: `routing_priors.py DATA VECTORS`.
 
-DATA is the folder of shared data. Rows whose sha256 is even choose the weight, the others judge
-it; with `use`, the capability of the row counts as used before, or a stranger's does.
+A prior raises the score of a capability for a reason other than the message: the project's files
+belong to it (`files`), or it was used before (`use`). The messages are paired with listings of
+project files. Half of them, by their sha256, choose the weight of a prior; the other half judge it.
+The rows with `use` take either the right capability as used before, or only three others.
+
+DATA is the folder of shared data. VECTORS is a file that keeps vectors between runs.
 """
 
 import sys
@@ -57,7 +61,7 @@ def main() -> None:
         "use, the right one among four": used,
         "use, three strangers": strangers,
     }
-    # A listing that has nothing to do with the message must not cost much either.
+    # A listing that has nothing to do with the message must not do much harm either.
     listings = [row.files for row in rows]
     others = datasets.Selection().rows([data / "routing/blind_routing.tune.jsonl"])
     foreign = [
@@ -90,7 +94,7 @@ def shown(
     wanted, unwanted = np.zeros(3), 0
     counts = [0, 0]
     for at, (row, scores) in enumerate(zip(rows, shifts, strict=True)):
-        # A text may stand under several listings, so its place counts with it.
+        # A text may occur with several listings, so its position is part of the hashed text.
         if half and part_of(f"{at} {row.text}") != half:
             continue
         decision = gates.decide(scores, (), profile)

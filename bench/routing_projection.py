@@ -1,9 +1,9 @@
 """Learns the projection of the routing profile (`capd.core.routing.projection`).
 
-Each step takes a catalog in turn, some of its messages or phrases, and a few phrases of each
-capability. The loss is that of the routing decision: a softmax over capabilities (the
-log-mean-exp of the cosines with their phrases) and "none". A phrase that is taken as a message is
-not compared with itself. Steps, samples and the start come from a seeded generator, so that two
+The catalogs take turns. Each step takes some messages or phrases of one, and compares them with a
+few phrases of each capability. The loss is that of the routing decision: a softmax over "none" and
+the capabilities, each by the log-mean-exp of the cosines with its phrases. A phrase that is taken
+as a message is not compared with itself. All random numbers come from a seeded generator, so two
 runs learn the same.
 """
 
@@ -26,12 +26,12 @@ STEPS = 300
 MESSAGES = 96
 """How many messages a step takes."""
 PHRASES = 6
-"""How many phrases of each capability it compares them with."""
+"""How many phrases of each capability a step compares the messages with."""
 RATE = 2e-3
 PENALTY = 2e-4
 NONE_SHARE = 0.4
 _SCALE = 10.0
-"""Weights of none are learnt in units of this, so that all parameters change at one pace."""
+"""Weights of "none" are learnt in units of this, so that all parameters change at one pace."""
 _OUT = -1e9
 
 
@@ -93,12 +93,12 @@ def learnt(lessons: Sequence[Lessons], steps: int = STEPS) -> Projection:
         parameters["up"].astype(np.float32),
         (parameters["none"] * _SCALE).astype(np.float32),
     )
-    # As it ships, so that the evidence is weighed with the map that is used.
+    # Rounded as it ships, so that weights are fitted to the projection that is used.
     return Projection.from_bytes(projection.to_bytes(), dimensions)
 
 
 def shares(accepted: "Flags") -> "Numbers":
-    """Return how often to take each message; those that want nothing have `NONE_SHARE` together.
+    """Return the share of the draws for each message; those that want nothing share `NONE_SHARE`.
 
     `accepted` has a row for each message, whose last value says whether it wants nothing.
     """

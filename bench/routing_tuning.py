@@ -4,17 +4,18 @@
         --out daemon/capd/adapters/model/routing_profile.json --vectors FILE --encoders FOLDER
 
 A list of sets (TOML, `[[sets]]`) names catalogues and rows. Weights are fitted to all of them
-together; the bars are chosen on predictions for rows that the fit did not see. A row's fold
-is that of its label, so a capability is never tuned on what it is judged by, and of its text
-where nothing is wanted. Rows under `fitted_only` are in every fit and judge nothing. The same
-figures are given for folds that hold out whole writers. A row that follows another message is left
-out: it is judged together with that.
+together. The bars (thresholds of the probability) are chosen by predictions for rows that the fit
+did not see. The rows are divided into folds, and each fold in turn is left out of the fit. A row
+is in the fold of its label, so all rows of a capability are left out together; a row that wants
+nothing is in the fold of its text. Rows under `fitted_only` are in every fit and judge nothing.
+The same figures are given for folds that leave out whole writers. A row that follows another
+message is not used here.
 
 The encoder's changes (`python -m bench.adapter`) and the projection
-(`bench/routing_projection.py`) are learnt first, from the sets with `teaches`. Of each row, the
-weights see what an encoder and a projection say that were learnt without the row's fold: else they
-would trust them too much. Those that ship are learnt from all rows. With the same encoders, two
-runs write the same.
+(`bench/routing_projection.py`) are learnt first, from the sets with `teaches`. The weights are
+fitted to what an encoder and a projection say of each row that were learnt without the row's fold;
+otherwise they would trust these too much. Those that ship are learnt from all rows. With the same
+encoders, two runs write the same.
 """
 
 import argparse
@@ -61,48 +62,52 @@ if TYPE_CHECKING:
 
 FOLDS = 5
 WRITER_FOLDS = 7
-"""Writers are put into as many groups, by their names."""
+"""The number of groups that writers are put into, by their names."""
 UNJUDGED = -1
-"""The fold of rows that are fitted to and judge nothing."""
+"""The fold of rows that are in every fit and judge nothing."""
 MOST_FALSE, MOST_WRONG = 0.042, 0.022
-"""Mean false and wrong activation over the sets that the bars may cost. Of our own rows that want
-nothing, half are mentions, refusals and complaints, and one in ten is long. Both are harder than
-chatter. Without the long ones, .038 was the limit."""
+"""The most false and wrong activations that the bars may allow, as means over the sets. Of our own
+rows that want nothing, half are mentions, refusals and complaints, and one in ten is long. Both
+are harder than chatter. Without the long ones, .038 was the limit."""
 MOST_LOST = 0.02
-"""Of messages for which a right one could be shown, what the bar of suggestions may cost where
-no set says how many must be found."""
+"""The share of the messages for which the bar of suggestions may hide the right capability, where
+no set has a `least_found`."""
 SUGGEST_EACH = 0.02
 LOWEST_HIT = 0.06
-"""Of rows that want something, .06 have their capability below it (.02 below .01); of rows that
-want nothing, .40 to .52 are shown anything (.70 to .74)."""
+"""`discover` shows capabilities above this score. Of rows that want something, .06 have their
+capability below it; of rows that want nothing, .40 to .52 are shown anything. With .01 in its
+place, these would be .02 and .70 to .74."""
 PRIORS = {"files": 2.0, "session": 1.0, "project": 1.0}
-"""From `bench/routing_priors.py`: the largest that costs nothing where the listing is another's."""
+"""From `bench/routing_priors.py`: the largest that do no harm with another project's listing."""
 _THRESHOLDS = tuple(round(0.3 + 0.05 * step, 2) for step in range(14))
 _ACTIVATE_AT = (0.0, *(round(0.5 + 0.02 * step, 2) for step in range(24)))
 _SUGGEST_GRID = tuple(round(0.01 * step, 2) for step in range(60, 0, -1))
 
 
 class SetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One set of the list; paths are relative to its root, those with a dot first to the list."""
+    """One set of the list.
+
+    Paths are relative to `--root`; those that begin with a dot, to the folder of the list.
+    """
 
     name: str
     data: tuple[str, ...]
     fitted_only: tuple[str, ...] = ()
-    """Rows that every fit sees, and that judge nothing."""
+    """Files of rows that are in every fit and judge nothing."""
     tap: str = ""
     overlays: tuple[str, ...] = ()
     catalogue: str = ""
     catalogue_set: str = ""
-    """The part of the catalogue that is meant; empty for all of it."""
+    """The part of the catalogue to take; empty for all of it."""
     set: str = ""
-    """The part of the data that is meant; empty for all of it."""
+    """The part of the data to take; empty for all of it."""
     triggers_from: tuple[str, ...] = ()
     split: str = ""
     part: Part = "all"
     importance: float = 1.0
-    """0 for a set that is judged and not fitted to."""
+    """The weight of the set; 0 for one that is judged but not fitted to."""
     skip_near_copies: float = float("inf")
-    """Cosine with a trigger from which a row says nothing of rows to come."""
+    """Rows with at least this cosine with a trigger are left out: they say little of new ones."""
     least_found: float = 0.0
     """Share of messages for which a right one must be activated or suggested; 0 asks for none."""
     least_correct: float = 0.0
@@ -126,7 +131,7 @@ class Fold(NamedTuple):
         return f"{self.kind}{self.number}"
 
     def holds_out(self, capability: str) -> bool:
-        """Say whether a capability is held out, with all its phrases."""
+        """Return whether a capability is held out, with all its phrases."""
         return self.kind == "label" and label_fold(capability) == self.number
 
 
@@ -144,17 +149,17 @@ class Prepared:
     capabilities: tuple[CapabilitySpec, ...]
     rows: tuple[Row, ...]
     compared: tuple[str, ...]
-    """The part of each row that is compared."""
+    """The part of each row that is compared with the triggers."""
     tuning: TuningSet
     folds: "npt.NDArray[np.intp]"
-    """By label."""
+    """The fold of each row by its label."""
     writers: "npt.NDArray[np.intp]"
-    """By groups of writers, where the rows have one."""
+    """The fold of each row by its writer; by label where rows have none."""
     has_writers: bool = False
 
     @property
     def judged(self) -> "Flags":
-        """Return which rows are judged."""
+        """Return for each row whether it is judged."""
         flags: Flags = self.folds != UNJUDGED
         return flags
 
@@ -168,7 +173,7 @@ class Teaching:
     """A catalog and its labelled messages, as texts."""
 
     phrases: tuple[tuple[str, ...], ...]
-    """Of each capability; its description where it has none."""
+    """The phrases of each capability; its description where it has none."""
     messages: tuple[str, ...]
     accepted: "Flags"
     """Messages x (capabilities + none): which answers are right."""
@@ -177,30 +182,35 @@ class Teaching:
 
 
 class Encoders:
-    """The vectors by the encoder of each fold: of `python -m bench.adapter`, or unchanged."""
+    """The encoders, each learnt without one fold, and the vectors that they compute."""
 
     def __init__(self, folder: Path | None, plain: Vectorizer) -> None:
-        """Create it. `folder` has what that wrote; None if the encoder is not changed."""
+        """Create it.
+
+        Args:
+            folder: what `python -m bench.adapter` wrote; None for the unchanged encoder, always.
+            plain: the vectors by the unchanged encoder.
+        """
         self._folder = folder
         self._plain = plain
         self._opened: tuple[str, Vectorizer] = ("", plain)
 
     @property
     def adapter(self) -> bytes:
-        """The changes that ship; empty for none."""
+        """The changes to the encoder that ship; empty for none."""
         return b"" if self._folder is None else adapter_file(self._folder, None).read_bytes()
 
     def without(self, fold: Fold | None) -> Vectorizer:
         """Return the vectors by the encoder that was learnt without `fold`.
 
         Raises:
-            OSError: it was not learnt.
+            OSError: there is no file of this encoder.
         """
         if self._folder is None:
             return self._plain
         file = adapter_file(self._folder, fold)
         if self._opened[0] != str(file):
-            # One at a time: each has the vectors of all texts.
+            # Only one is kept open: each has the vectors of all texts in memory.
             opened = Vectorizer(file.with_suffix(".vectors"), adapter=file.read_bytes())
             self._opened = (str(file), opened)
         return self._opened[1]
@@ -218,9 +228,9 @@ class TunedSet(msgspec.Struct, frozen=True):
     wanted: int
     unwanted: int
     measures: dict[str, float]
-    """Whole capabilities held out."""
+    """With whole capabilities held out."""
     by_writer: dict[str, float]
-    """Whole writers held out; by label where the rows have no writer."""
+    """With whole writers held out; with folds by label where the rows have no writer."""
 
 
 class Tuned(msgspec.Struct, frozen=True):
@@ -288,10 +298,10 @@ def prepared(spec: SetSpec, root: Path, beside: Path, vectorizer: Vectorizer) ->
 
 
 def teaching(one: Prepared, fold: Fold | None) -> Teaching:
-    """Return what a set teaches that is used for rows of `fold`; None leaves nothing out.
+    """Return what to learn from in a set, without the rows of `fold`; None leaves nothing out.
 
-    Rows under `fitted_only` teach nothing. With a fold of labels, neither the phrases nor the
-    messages of its capabilities teach.
+    Rows under `fitted_only` are not learnt from. A fold of labels also leaves out the phrases of
+    its capabilities.
     """
     names = [str(each.id.name) for each in one.capabilities]
     is_learnt = np.array([fold is None or not fold.holds_out(name) for name in names])
@@ -321,8 +331,8 @@ def tuning_set(
 ) -> tuple[TuningSet, tuple[str, ...]]:
     """Return the evidence of each row, and the part of it that is compared.
 
-    Of a long message, that is the part which decides by the weights `choosing`, as in the daemon;
-    without them, its ends.
+    Of a long message, it is the part that decides by the weights `choosing`, as in the daemon;
+    without these weights, its two ends.
     """
     background = background_messages()
     texts = [text for each in capabilities for text in texts_of(each)]
@@ -369,7 +379,7 @@ def projected(
     encoders: Encoders,
     choosing: "Numbers | None" = None,
 ) -> list[TuningSet]:
-    """Return the evidence of each row, by what was learnt without the row's fold."""
+    """Return the evidence of each row, by an encoder and a projection learnt without its fold."""
     found: list[TuningSet | None] = [None for _ in sets]
     folds = [one.by(kind) for one in sets]
     for number in sorted({int(each) for some in folds for each in some} - {UNJUDGED}):
@@ -377,7 +387,7 @@ def projected(
         vectorizer = encoders.without(fold)
         projection = learnt(lessons_for(sets, fold, vectorizer))
         for at, (one, some) in enumerate(zip(sets, folds, strict=True)):
-            # Rows that judge nothing teach nothing either: any of the projections will do.
+            # Nothing is learnt from rows that judge nothing: any of the projections will do.
             mine = (some == number) | ((some == UNJUDGED) & (number == 0))
             if not mine.any():
                 continue
@@ -405,7 +415,7 @@ def _empty(part: TuningSet, whole: TuningSet) -> TuningSet:
 def lessons_for(
     sets: Sequence[Prepared], fold: Fold | None, vectorizer: Vectorizer
 ) -> list[Lessons]:
-    """Return what teaches a projection that is used for rows of `fold`; None leaves nothing out."""
+    """Return what to learn a projection from, without the rows of `fold`; None for all rows."""
     lessons = []
     for one in sets:
         if not one.spec.teaches:
@@ -520,7 +530,7 @@ def _unseen(
 ) -> "list[Numbers]":
     """Return the probabilities of the judged rows, by weights that did not see their fold.
 
-    Each search begins at `start`. There is one best set of weights, so it decides the time alone.
+    Each search begins at `start`. As there is one best set of weights, this changes only the time.
     """
     unseen = [np.zeros(one.accepted.shape) for one in sets]
     for fold in sorted({int(each) for some in folds for each in some} - {UNJUDGED}):
@@ -541,7 +551,7 @@ def _judged(one: Prepared) -> TuningSet:
 
 
 def measures(one: TuningSet, found: "Numbers", profile: RoutingProfile) -> dict[str, float]:
-    """Return the decisions of a profile's thresholds on these probabilities."""
+    """Return the shares of correct, wrong, found, ... decisions with a profile's thresholds."""
     wanted: Flags = ~one.accepted[:, -1]
     best = found[:, :-1].argmax(axis=1)
     is_on: Flags = np.logical_and(
@@ -596,9 +606,9 @@ def _bars(
     unseen: "Sequence[Numbers]",
     guards: "Sequence[tuple[Prepared, TuningSet, Numbers]]" = (),
 ) -> RoutingProfile:
-    """Return the bars at which right activations less wrong and false ones are most.
+    """Return the bars with the most right activations less wrong and false ones.
 
-    Each of `guards`, a set with its evidence and probabilities, keeps its `least_correct`.
+    Each of `guards`, a set with its evidence and probabilities, must keep its `least_correct`.
     """
     best, gain = _with_bars(_THRESHOLDS[-1], _ACTIVATE_AT[-1]), float("-inf")
     for threshold in _THRESHOLDS:
@@ -621,7 +631,7 @@ def _bars(
 def _suggest_at(
     sets: Sequence[Prepared], unseen: "Sequence[Numbers]", bars: RoutingProfile
 ) -> float:
-    """Return the highest bar for suggestions that still finds as many as is asked for."""
+    """Return the highest bar for suggestions with which the sets keep their `least_found`."""
     asking = [
         ([one], [found], one.spec.least_found)
         for one, found in zip(sets, unseen, strict=True)
@@ -652,7 +662,7 @@ def _with_bars(threshold: float, activate_at: float) -> RoutingProfile:
 def _means(
     sets: Sequence[Prepared], unseen: "Sequence[Numbers]", profile: RoutingProfile
 ) -> dict[str, float]:
-    """Return the mean of each measure over the sets, by their importance."""
+    """Return the mean of each measure over the sets, weighted by their importance."""
     totals: dict[str, float] = {}
     weights: dict[str, float] = {}
     for one, found in zip(sets, unseen, strict=True):

@@ -1,7 +1,8 @@
-"""Earlier turns blended in, and several intents in one message: routing_turns.py DATA VECTORS.
+"""Two changes to routing that capd does not have: `routing_turns.py DATA VECTORS`.
 
-DATA is the folder of shared data. Both are measured on rows written for it, and neither is part
-of routing: docs/design/routing.md has the figures.
+One blends earlier turns into the message; the other looks for several intents in one message. Each
+is measured on rows written for it: docs/design/routing.md has the figures. DATA is the folder of
+shared data. VECTORS is a file that keeps vectors between runs.
 """
 
 import sys
@@ -34,7 +35,7 @@ class Turns(msgspec.Struct):
     turns: list[str]
     label: str | None
     changes: bool = False
-    """The last turn is about something else than those before."""
+    """Whether the last turn is about something else than those before."""
 
 
 class Compound(msgspec.Struct):
@@ -150,7 +151,7 @@ def decided(ranked: list[Score]) -> tuple[str, list[str]]:
 
 
 def second(ranked: list[Score], bar: float) -> list[Score]:
-    """Return the best two where both reach `bar` and leave little to the others."""
+    """Return the best two if both reach `bar`, else none."""
     best = ranked[:2]
     return best if best[1].score >= bar and sum(score.score for score in best) >= 2 * bar else []
 

@@ -1,7 +1,7 @@
 """What sessions cost the daemon: `python -m bench.scale`.
 
 Opens 1, 100, 1,000 and 5,000 sessions straight on the socket from one process, each with its MCP
-handshake done, and at each count takes the daemon's memory and descriptors, the latency of one
+handshake done. At each count it measures the daemon's memory and descriptors, the latency of one
 session's calls, and that of calls from 50 sessions at once. Then 500 sessions make 20 calls each
 through the one server that they share. Prints a table, and one line of JSON.
 """
@@ -48,7 +48,7 @@ _SPARE_DESCRIPTORS = 500
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The measurements of a daemon with so many sessions."""
+    """The measurements of a daemon with a number of sessions."""
 
     sessions: int
     pss_mb: float
@@ -76,7 +76,6 @@ class Together:
 
 
 def main() -> int:
-    """Measure and print."""
     options = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     options.add_argument("--most", type=int, default=COUNTS[-1], help="the largest count")
     options.add_argument("--json", type=Path, help="write the figures to this file too")
@@ -102,7 +101,7 @@ def idle_kb_per_session(home: CapdHome, sessions: int) -> float:
     """
     _allow_descriptors(sessions)
     opened = _more(home, [], 1)
-    # The first hundred pay for what all share: buffers, caches, arenas of the allocator.
+    # The first hundred also make what all share: buffers, caches, arenas of the allocator.
     opened = _more(home, opened, 100)
     time.sleep(_PARKED)
     before = _settled_pss(home)
@@ -216,7 +215,7 @@ def _enabled(subject: Subject) -> Subject:
 
 
 def _called_together(callers: list[Subject], calls: int) -> Together:
-    """Keep one call in progress in each session until each has made `count` calls."""
+    """Keep one call in progress in each session until each has made `calls` calls."""
     size = WORKLOADS[0].size
     by_fd = {_descriptor(subject): subject for subject in callers}
     under_way: dict[int, tuple[int, float]] = {}

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-# In place of this folder, where this file would hide packages of its name.
+# This replaces the folder of this file, which would hide packages of the same name.
 sys.path[0] = str(Path(__file__).parents[1] / "tests")
 
 from capd.adapters.platform import rss_bytes  # noqa: E402 - as above
@@ -41,7 +41,7 @@ INNER = 100
 WARM = 30
 COLD = 3
 SYSTEM_TOKENS = 1_000
-"""Of a system prompt and the user's message, beside the tools that are listed."""
+"""The tokens of a system prompt and the user's message, without the listed tools."""
 
 SERVER = textwrap.dedent(
     """

@@ -2,9 +2,9 @@
 
     python bench/search_reply.py FOLDER
 
-FOLDER is the `tools` folder of a capd cache, as `capd index` leaves it. Every tool's own
-description, cut to its first sentence, is a question; words alone rank. Tokens are those of a real
-tokenizer (WordPiece), which counts more of JSON than the tokenizers of large models do.
+FOLDER is the `tools` folder of a capd cache, as `capd index` leaves it. The first sentence of each
+tool's description is one query; ranking uses words alone, no vectors. Tokens are those of a real
+tokenizer (WordPiece), which counts more tokens for JSON than the tokenizers of large models do.
 """
 
 import statistics

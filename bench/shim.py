@@ -2,8 +2,8 @@
 
     python bench/shim.py [SOCKET]
 
-Starts the shim twenty times in each of its two ways, beside the daemon at SOCKET or beside one
-played here, and takes the time from the start of the process to the line that answers
+Starts the shim twenty times by each of its two commands, with the daemon at SOCKET or one that
+this script plays. Measures the time from the start of the process to the line that answers
 `initialize`. Prints a table, and the same as one line of JSON.
 """
 

@@ -1,12 +1,12 @@
-"""Whether the daemon's memory stays as it is: sessions that come, call and go, for a long time.
+"""Whether the daemon's memory stays the same while sessions come, call and go for a long time.
 
     python bench/soak.py [--minutes 30] [--warm 5]          sessions come and go, one at a time
     python bench/soak.py --rounds 20 [--sessions 1000]      rounds of many sessions, ended together
 
-The first prints the resident memory each minute; it holds if, after `--warm` minutes, no minute's
-figure is more than 5 % over the first of them. The second prints it after each round; it holds if
-the last round leaves no more than 5 % over what the fifth part of them left. A line of JSON is the
-same, and the exit code says whether it holds. MB are 10^6 bytes.
+The first prints the resident memory each minute. It passes if, from minute `--warm` on, no figure
+is more than 5 % above the one of that minute. The second prints the memory after each round. It
+passes if the last figure is no more than 5 % above the one after a fifth of the rounds. The same
+follows as a line of JSON, and the exit code says whether it passed. MB are 10^6 bytes.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# In place of this folder, where this file would hide the package of its name.
+# This replaces the folder of this file, which would hide a package of the same name.
 sys.path[0] = str(Path(__file__).parents[1] / "tests")
 
 from capd.adapters.platform import rss_bytes  # noqa: E402 - its path
@@ -44,7 +44,7 @@ class Soak:
         self._random = random.Random(0)
 
     def megabytes(self) -> float:
-        """Return the daemon's resident memory."""
+        """Return the daemon's resident memory in MB."""
         return round((rss_bytes(self._pid) or 0) / 1e6, 1)
 
     def descriptors(self) -> int:
@@ -57,7 +57,11 @@ class Soak:
         return Session(self.home.socket, f"soak-{self.opened}", self.home.folder)
 
     def use(self, session: Session) -> None:
-        """Do what a client does: switch on, list, search, call, say something, read it again."""
+        """Do what a client does.
+
+        Switch a capability on, list the tools and call one; at random, also search, send a message,
+        or switch the capability off again.
+        """
         name = self._random.choice(("first", "second"))
         self.home.ask("enable", session=session.key, name=name)
         session.tools()
@@ -71,14 +75,18 @@ class Soak:
             self.home.ask("disable", session=session.key, name=name)
 
     def end(self, sessions: list[Session]) -> None:
-        """End sessions, and wait until the daemon has."""
+        """End sessions, and wait until the daemon has none."""
         for session in sessions:
             session.leave()
         wait_for(lambda: not self.home.ask("sessions")["sessions"], 120)
 
 
 def steady(soak: Soak, minutes: float, warm: float) -> tuple[list[float], bool]:
-    """Keep opening a few sessions at once for `minutes`; return a figure each minute."""
+    """Keep opening and ending a few sessions at once, for `minutes`.
+
+    Returns:
+        The MB after each minute, and whether it passes.
+    """
     found: list[float] = []
     began_at = time.monotonic()
     while len(found) < minutes:
@@ -98,7 +106,11 @@ def steady(soak: Soak, minutes: float, warm: float) -> tuple[list[float], bool]:
 
 
 def rounds(soak: Soak, count: int, sessions: int) -> tuple[list[float], bool]:
-    """Open many sessions and end them, `count` times; return the memory after each round."""
+    """Open many sessions and end them, `count` times.
+
+    Returns:
+        The MB after each round, and whether it passes.
+    """
     found: list[float] = []
     for number in range(count):
         opened = [soak.session() for _ in range(sessions)]
@@ -118,7 +130,7 @@ def rounds(soak: Soak, count: int, sessions: int) -> tuple[list[float], bool]:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Soak, print, and return whether it holds as an exit code."""
+    """Run one of the two, print the figures, and return 0 if it passes, else 1."""
     with tempfile.TemporaryDirectory(prefix="capd") as folder:
         Path(folder).chmod(0o700)
         home = Home(Path(folder))

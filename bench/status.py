@@ -94,7 +94,7 @@ def run(argv: list[str], env: dict[str, str]) -> Callable[[], None]:
 
 
 def sampled(runs: int, act: Callable[[], object]) -> dict[str, float]:
-    """Return how long `act` takes, and how much CPU time of the processes that it starts."""
+    """Return how long `act` takes, and the CPU time of the processes that it starts, in ms."""
     times, used = [], []
     for _ in range(runs):
         before, started_at = cpu_seconds(), time.perf_counter()

@@ -1,9 +1,9 @@
 """Measure the tool search at 10,000 tools: `.venv/bin/python bench/tool_search.py`.
 
-Made-up tools in as many words as real ones have, on one thread; vectors are random unit rows,
-whose content does not matter to the time. Prints a table to stderr, then one JSON line. The scan
-of a plain Python list for the same words is measured beside it, as the ratio that holds on any
-machine.
+The tools are made up, with as many words as real ones have. Vectors are random unit rows, as their
+content does not matter to the time. All runs on one thread. A scan of a plain Python list for the
+same words is measured too: the ratio of the two holds on any machine. Prints a table to stderr,
+then one JSON line.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def made(number: int, chance: random.Random) -> Tool:
 
 
 def rss_mb() -> float:
-    """Read the resident memory."""
+    """Return the resident memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -65,7 +65,6 @@ def timed(act: Callable[[], object], rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--tools", type=int, default=10_000)
     options.add_argument("--rounds", type=int, default=300)

@@ -1,6 +1,6 @@
 """The search of very many vectors: `python bench/vector_graph.py DATA [--counts N,...] [--write]`.
 
-Compares usearch's graph (adapters/model/vector_graph) with today's comparison of every vector, at
+Compares usearch's graph (adapters/model/vector_graph) with the comparison of every vector, at
 10,000, 100,000 and 1,000,000 tools of 384 dimensions.
 
 DATA is the folder of the routing sets. No set has so many tools, so their vectors are made: each is
@@ -8,10 +8,10 @@ the vector of a real text (a tool, a trigger or a message of the sets), mixed wi
 one, plus noise. The questions are real and unchanged: the vectors of 300 messages that ask for
 tools, none of which is among the texts.
 
-Each way runs in a process of its own. Times are those of the processor, of one thread, so that
-neighbours on the machine lengthen them little. Memory is what the process has more after the last
-question than before the vectors were there: `own` cannot be given back, `mapped` are pages of the
-file, which the system may drop at any time.
+Each of the two runs in a process of its own. Times are CPU times of one thread, so other load on
+the machine lengthens them little. Memory is the growth of the process from before the vectors were
+loaded to after the last question: `own` cannot be given back; `mapped` are pages of the file,
+which the system may drop at any time.
 
 Figures are added to bench/results/vector_graph.json; `--write` puts the table into
 docs/design/tool-search.md.
@@ -46,9 +46,9 @@ PAGE = ROOT / "docs/design/tool-search.md"
 BEGIN, END = "<!-- bench/vector_graph.py --write -->", "<!-- end -->"
 DIMENSIONS = 384
 OTHER = 0.5
-"""The share of the second text in a vector, as a multiple of the first."""
+"""The weight of the second text's vector; the first has 1."""
 NOISE = 0.5
-"""The length of the noise, as a multiple of the first text's vector."""
+"""The length of the noise; the vector of a text has length 1."""
 QUESTIONS = 300
 BEST = 10
 PART = 20_000
@@ -92,7 +92,7 @@ def make_rows(real: Vectors, count: int, path: Path) -> None:
 
 
 def memory_mb() -> tuple[float, float]:
-    """Return the resident memory of this process that is its own, and that is mapped from files."""
+    """Return two parts of this process's resident memory: its own, and pages mapped from files."""
     status = dict(
         line.split(":", 1) for line in Path("/proc/self/status").read_text("ascii").splitlines()
     )
@@ -101,7 +101,7 @@ def memory_mb() -> tuple[float, float]:
 
 
 def asked(search: VectorSearch, questions: Vectors) -> tuple[list[list[int]], dict[str, float]]:
-    """Return the best rows for each question, and the times."""
+    """Return the best rows for each question, and the median and p99 of the times."""
     best, taken = [], []
     for question in questions:
         started = time.thread_time()
@@ -115,7 +115,7 @@ def asked(search: VectorSearch, questions: Vectors) -> tuple[list[list[int]], di
 
 
 def exact(rows: Path, questions: Vectors) -> dict[str, Any]:
-    """Measure the comparison with all vectors."""
+    """Measure the comparison of a question with every vector."""
     before = memory_mb()
     search = ExactSearch(np.load(rows))
     best, times = asked(search, questions)

@@ -3,14 +3,14 @@
     python -m bench.adapter --sets bench/routing-tuning.toml --root ../shared/data \
         --cache FOLDER --out FOLDER [--only all,writer0]
 
-It writes `all.bin`, learnt from all rows of the sets with `teaches`, and one file for each fold of
-`bench.routing_tuning`, learnt without it. Only what was learnt from all rows ships, as
-`daemon/capd/adapters/model/routing_adapter.bin`. `bench.routing_tuning --encoders` needs the others
-to fit weights and to judge.
+It writes `all.bin`, learnt from all rows of the sets with `teaches`, and for each fold of
+`bench.routing_tuning` one file, learnt without the rows of that fold. Only `all.bin` ships, as
+`daemon/capd/adapters/model/routing_adapter.bin`. `bench.routing_tuning --encoders` needs the other
+files to fit weights and to judge.
 
-One takes about six minutes on one core. The first run also computes hidden states, in some four.
-This needs torch and onnx, which capd does not: `pip install torch==2.13.0 onnx`.
-docs/design/routing-low-rank.md has what the changes bring and cost.
+Each file takes about six minutes on one core. The first run also computes hidden states, which
+takes about four minutes. The command needs torch and onnx, which capd does not: `pip install
+torch==2.13.0 onnx`. docs/design/routing-low-rank.md says what the changes bring and cost.
 """
 
 import argparse
@@ -42,7 +42,7 @@ _CHECKED = (
     "word " * 400,
 )
 _LEAST_COSINE = 0.98
-"""Of the two vectors of a text, by onnxruntime and by torch."""
+"""The least cosine between a text's vector by onnxruntime and its vector by torch."""
 
 
 def main() -> int:
@@ -115,7 +115,7 @@ def _check(adapter: bytes, texts: "Texts", exact: "Encoder") -> None:
 
 
 def _reporter(name: str, steps: int) -> Callable[[int, float], None]:
-    """Return a function that is called with each step and its loss, and tells of every 50th."""
+    """Return a function that takes each step with its loss, and prints a line at every 50th."""
     losses: list[float] = []
     begun = time.monotonic()
 

@@ -3,8 +3,8 @@
     text ──> tokens ──> layers 0 to 2 ──> hidden states ──> layers 3 to 5 ──> mean ──> unit vector
                          (never change)    (kept in a file)  (may change)
 
-An adapter changes some linear maps of the last three layers. A map with the matrix W becomes one
-with W + down up, where `down` has as few columns as `up` has rows (LoRA, arXiv 2106.09685). The
+An adapter changes some linear maps of the last three layers: a map with the matrix W gets the
+matrix W + down up. `down` has few columns, and `up` as many rows (LoRA, arXiv 2106.09685). The
 layers below never change, so their results are computed once and kept.
 
 Hidden states are packed: one row of 384 numbers for each token, the texts one after the other, in
@@ -48,7 +48,7 @@ LAYERS = 6
 FIRST = low_rank.CHANGED_LAYERS[0]
 """The first layer that changes."""
 _EPSILON = 1e-12
-"""Of each layer normalisation, as in the model's configuration."""
+"""The epsilon of each layer normalisation, as in the model's configuration."""
 _TOKENS_AT_ONCE = 4096
 
 Place = tuple[int, str]
@@ -301,8 +301,8 @@ class Texts:
     def __init__(self, texts: Sequence[str], folder: Path, model: bytes) -> None:
         """Read the hidden states from `folder`, or compute and write them: 770 bytes a token.
 
-        The file's name depends on the model, on the layer and on each text, so a file never has
-        to be removed for its content. To compute them takes a minute for 10,000 texts.
+        The file's name depends on the model, on the layer and on each text, so a file never becomes
+        out of date. Computing the states of 10,000 texts takes a minute.
         """
         self.row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         tokenizer = load_tokenizer()

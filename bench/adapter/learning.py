@@ -3,15 +3,16 @@
 Each step takes a catalog in turn, some of its messages or phrases, and a few phrases of each
 capability. Their vectors are computed by the changed layers. The loss is that of the routing
 decision: a softmax over capabilities (the log-mean-exp of the cosines with their phrases) and
-"none". A phrase that is taken as a message is not compared with itself. Besides the changes, a
-direction for "none", its bias and two factors are learnt.
+"none", which stands for a message that wants no capability. A phrase that is taken as a message is
+not compared with itself. Besides the changes, a direction for "none", its bias and two factors are
+learnt.
 
 In the daemon, the part of a long message that decides is chosen by weights. These are fitted after
 the vectors are known, so here another rule chooses the passage that teaches (`lessons_of`).
 
-Which maps, how many layers and which rank was chosen on two folds. Three layers are better than
-one or two, and the maps of the inner layer help beside `query` and `value`. Ranks of 4, 8 and 16
-lie within the noise.
+The maps, the number of layers and the rank were chosen on two folds. Three layers are better than
+one or two, and the maps of the inner layer help in addition to `query` and `value`. The results for
+ranks of 4, 8 and 16 differ by less than the noise.
 
 Samples and the start come from seeded generators and torch has one thread, so that two runs on one
 machine learn the same bytes.
@@ -43,14 +44,15 @@ if TYPE_CHECKING:
 RATE = 2e-3
 STEPS = 400
 WARM_STEPS = 20
-"""The rate of the changes rises for so many steps: their first slopes are of an unlearnt "none"."""
+"""For so many steps the learning rate of the changes rises: until then "none" is not learnt, and
+gives wrong gradients."""
 MESSAGES = 96
 """How many messages a step takes."""
 PHRASES, MOST_PHRASES = 6, 200
-"""How many phrases of each capability a step compares them with, and how many of all: a larger
-catalog has fewer of each."""
+"""How many phrases of each capability, and how many of all capabilities, a step compares its
+messages with. From a large catalog it takes fewer phrases of each capability."""
 _SCALE = 10.0
-"""Weights of none are learnt in units of this, so that all parameters change at one pace."""
+"""The weights of "none" are learnt in units of this, so that all parameters change at one pace."""
 _OUT = -1e9
 
 
@@ -74,7 +76,7 @@ class Lessons:
     """The phrases of each capability that is learnt from."""
     messages: "Rows"
     accepted: "Flags"
-    """Messages x (these capabilities + none): which answers are right."""
+    """Messages x (these capabilities + "none"): which answers are right."""
     phrases_each: int
 
 
@@ -88,12 +90,12 @@ class Batch:
     is_same: "Flags"
     """Messages x phrases: a phrase that is the message itself."""
     accepted: "Flags"
-    """Messages x (capabilities + none)."""
+    """Messages x (capabilities + "none"): which answers are right."""
     has_none: bool
 
 
 def texts_of_sets(sets: Sequence[Prepared]) -> list[str]:
-    """Return every text of the sets, so also each part of each message."""
+    """Return every text of the sets, including each part of each message."""
     texts = [text for one in sets for each in one.capabilities for text in scorers.texts_of(each)]
     texts += [text for one in sets for each in teaching(one, None).phrases for text in each]
     texts += background_messages()
@@ -108,7 +110,7 @@ def lessons_of(
 
     A long message teaches twice: by its ends, and by one passage. If it wants something, that is
     the passage nearest to a phrase of what it wants; if it wants nothing, the one nearest to any
-    phrase. `unchanged` has the vectors of `texts` by the model as it is, by which these are found.
+    phrase. `unchanged` has the vectors of `texts` by the model as it is, to find these passages.
     """
     lessons = []
     for one in sets:
@@ -171,7 +173,7 @@ def learnt(
     steps: int,
     report: Callable[[int, float], None],
 ) -> bytes:
-    """Return the content of the adapter's file that these catalogs teach.
+    """Return the content of the adapter's file that is learnt from `lessons`.
 
     `report` is called with each step and its loss.
     """
@@ -195,7 +197,7 @@ def learnt(
 
 
 class _Parameters:
-    """Everything that is learnt. Only the changes are kept: the rest is fitted anew afterwards."""
+    """Everything that is learnt. Only the changes are saved: the rest is fitted anew afterwards."""
 
     def __init__(self) -> None:
         random = torch.Generator().manual_seed(0)

@@ -1,7 +1,8 @@
-"""Measure capd beside a direct connection and beside other relays: `python -m bench.relay`.
+"""Compares capd with a direct connection and with other relays: `python -m bench.relay`.
 
-Every way ends at the same small Node server, and all are measured in turns by one driver, so that
-ratios can be trusted on a machine whose times cannot. Prints tables to standard output.
+In each row of the tables, calls reach the same small Node server: directly, through capd, or
+through another relay. One driver measures all rows in turns, so ratios can be trusted even where
+the times of the machine vary. Prints tables to standard output.
 """
 
 import argparse
@@ -33,7 +34,6 @@ _QUICK_SHARE = 0.25
 
 
 def main() -> int:
-    """Measure and print."""
     chosen = _options()
     process_trees.adopt_orphans()
     end_on_signals()
@@ -188,7 +188,7 @@ def _cold_start(root: Path) -> float | None:
 def _idle_kb(root: Path) -> float | None:
     home = CapdHome(_folder(root, "idle"))
     home.start()
-    # What the catalog's vectors take once is no session's.
+    # Otherwise the memory of the catalog's vectors would count for the sessions.
     home.load_model()
     try:
         return scale.idle_kb_per_session(home, _IDLE_SESSIONS)

@@ -37,7 +37,11 @@ class CapdHome:
         self._define()
 
     def start(self, argv: list[str] | None = None) -> Running:
-        """Start a daemon, by another command than `capd daemon run` if one is given."""
+        """Start a daemon with `argv`, or else `capd daemon run`, and wait until it serves.
+
+        Raises:
+            WireError: it does not serve.
+        """
         self.daemon = started(
             argv or [self.capd, "daemon", "run"],
             self.env,
@@ -60,7 +64,7 @@ class CapdHome:
         give_up_at = time.monotonic() + _MODEL_TIMEOUT
         while True:
             with contextlib.suppress(ControlError):
-                # It is loaded when it is needed, and this needs it.
+                # The daemon loads the model when something first needs it, as this does.
                 self.ask("discover", intent="say that again", limit=1)
             state = str(self.ask("status")["embedder"]["state"])
             if state == "ready" or time.monotonic() > give_up_at:
@@ -68,7 +72,7 @@ class CapdHome:
             time.sleep(0.1)
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """Ask over a control connection."""
+        """Make a control request to the daemon, and return the result."""
         with Control(self.socket) as control:
             return control.call(method, params)
 

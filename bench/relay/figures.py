@@ -1,4 +1,4 @@
-"""From measures to figures, tables and the lines that capd has to meet."""
+"""Turns measurements into figures, tables and verdicts on the limits that capd has to meet."""
 
 import statistics
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ def figures_of(row: Row) -> Figures:
 
 
 def added(rows: dict[str, Figures]) -> dict[str, dict[str, float]]:
-    """Return how much longer than directly a call takes at its median, in ms."""
+    """Return by how many ms the median call takes longer than a direct one, by row and size."""
     direct = _p50s(rows.get(DIRECT, {}))
     return {
         name: {
@@ -185,7 +185,7 @@ def _latency(rounds: list[list[float]]) -> Figures:
 
 
 def _first_round(row: Figures) -> float | None:
-    """Return the median at the smallest size while a just-in-time compiler has seen little."""
+    """Return the first round's median at the smallest size, before a JIT compiler has warmed up."""
     smallest = row["latency"].get(_SMALLEST)
     return smallest["p50_ms_of_rounds"][0] if smallest else None
 

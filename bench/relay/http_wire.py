@@ -25,7 +25,7 @@ class _Connection:
         self.is_free = True
         self.is_closed = False
         self.endpoint = ""
-        """What an SSE stream says to post to."""
+        """The path to post to, as an SSE stream names it."""
         self.session = ""
         self._raw = bytearray()
         self._body = bytearray()
@@ -56,7 +56,7 @@ class _Connection:
         if not chunk:
             self.is_closed = True
             if self.is_free:
-                # Idle for too long, by the server's own measure.
+                # The server has closed an idle connection.
                 return []
             raise WireError("it closed a connection with a request under way")
         self._raw += chunk
@@ -163,7 +163,7 @@ class _Connection:
 
 
 class HttpWire:
-    """A client of one HTTP endpoint; with `is_sse` the answers come by the older stream."""
+    """A client of one HTTP endpoint; with `is_sse`, over the older transport (HTTP with SSE)."""
 
     def __init__(self, port: int, path: str, deadline: float, *, is_sse: bool) -> None:
         self._port = port

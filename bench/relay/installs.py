@@ -31,7 +31,7 @@ def from_pypi(package: str, version: str) -> Path:
         _run([sys.executable, "-m", "venv", str(folder)])
         python = str(folder / "bin" / "python")
         uv = Path(sys.executable).with_name("uv")
-        # uv installs in seconds; where it cannot reach what pip is set up to reach, pip does it.
+        # uv is faster, but does not read pip's settings (an index, a proxy); then pip does it.
         try:
             _run([str(uv), "pip", "install", "--quiet", "--python", python, wanted])
         except NotInstalledError:

@@ -1,7 +1,7 @@
-"""Newline-framed JSON-RPC over two descriptors, as little work a message as Python allows.
+"""Newline-framed JSON-RPC over two descriptors, with little work for each message.
 
-The driver's cost is part of every row, so it must be small and the same for all: no thread, no
-event loop, and no look into a message while its time is taken.
+The driver's own cost is part of every row, so it must be small and the same for all: no thread, no
+event loop, and no message is parsed while its time is taken.
 """
 
 import os
@@ -24,7 +24,7 @@ class Wire(Protocol):
         ...
 
     def receive(self, deadline: float) -> list[bytes]:
-        """Return the messages that are here, at least one."""
+        """Return the messages that have arrived; wait for the first."""
         ...
 
     def close(self) -> None:
@@ -37,7 +37,7 @@ def milliseconds_until(deadline: float) -> int:
 
 
 class LineWire:
-    """A pair of pipes, or a socket as both; it closes what it was given."""
+    """A wire over a pair of pipes, or over one socket as both; `close` closes them."""
 
     def __init__(self, reads: int, writes: int) -> None:
         self._reads = reads
@@ -59,7 +59,7 @@ class LineWire:
             try:
                 rest = rest[os.write(self._writes, rest) :]
             except BlockingIOError:
-                # A relay that writes while we write must be read, or both would wait for ever.
+                # If the relay is writing too, read from it, or both would wait for ever.
                 if not self._either.poll(milliseconds_until(deadline)):
                     raise WireError("it does not read what it is sent") from None
                 self._read()

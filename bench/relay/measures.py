@@ -18,9 +18,9 @@ class Workload:
     size: int
     request_bytes: int
     calls: int
-    """In one round."""
+    """The number of calls in one round."""
     is_result: bool = True
-    """Whether it is the result that the size tells of."""
+    """Whether the size in its name is that of the result; otherwise it is the request's."""
 
 
 WORKLOADS = (
@@ -49,7 +49,7 @@ def latencies(subject: Subject, workload: Workload, calls: int) -> list[float]:
         while True:
             lines = subject.wire.receive(deadline)
             took = (time.perf_counter() - began_at) * 1000
-            # Looked at after its time was taken, so that no size costs one subject more.
+            # Parsed after its time was taken, so that parsing does not count.
             if any(check_reply(line, message_id, workload.size) for line in lines):
                 break
         if number >= _WARM_UP:

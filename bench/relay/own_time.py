@@ -29,14 +29,13 @@ _LAYERS = ("trio", "msgspec", "zmq", "structlog", "capd_client", "capd_protos", 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The CPU time of one process for a call."""
+    """The CPU microseconds and the voluntary context switches of one process per call."""
 
     cpu_us: float
     switches: float
 
 
 def main(root: Path, calls: int) -> int:
-    """Measure and print."""
     daemon_us, shim_us = _plain(root, calls)
     stacks = _sampled(root, calls)
     for who, per_call in (("daemon", daemon_us), ("shim", shim_us)):
@@ -56,7 +55,7 @@ def _plain(root: Path, calls: int) -> tuple[float, float]:
     }
     shim = rows["capd"].roots[0]
     server = rows["capd"].server_pids()[0]
-    # What is asked directly has a server of its own.
+    # The row "direct" has another server of its own, which is not watched.
     watched = {"shim": shim, "daemon": daemon.pid, "server": server}
     taken: dict[str, list[float]] = {name: [] for name in rows}
     usage: dict[str, dict[str, list[Usage]]] = {name: {} for name in rows}
@@ -112,7 +111,7 @@ def _sampled(root: Path, calls: int) -> dict[str, list[list[str]]]:
 
 
 def _close(subject: Subject) -> None:
-    """Let the shim end by the end of its input, as it does for an editor; it writes then."""
+    """Close the shim's input, as an editor does, and wait until it ends: it then writes samples."""
     subject.wire.close()
     give_up_at = time.monotonic() + 10.0
     while process_trees.tree(subject.roots[:1]) and time.monotonic() < give_up_at:

@@ -1,4 +1,4 @@
-"""What stands in the table: the ways from a client to the echo server, and how each is started.
+"""The relays that are compared, and how each is started in front of the echo server.
 
 Each is set up as its own documentation tells a user to, with its logs as quiet as it allows.
 """
@@ -40,14 +40,14 @@ class Peer:
     package: str
     registry: Literal["pypi", "npm"]
     launch: Callable[[Path, Path, int], Launch]
-    """From the folder of its commands, a folder of its own, and a port to listen on."""
+    """Returns how to start it, given the folder of its commands, a folder of its own and a port."""
     note: str = ""
 
     def install(self) -> Path:
-        """Return the folder of its commands.
+        """Install the package unless it is there; return the folder of its commands.
 
         Raises:
-            installs.NotInstalledError: it cannot be had.
+            installs.NotInstalledError: it cannot be installed.
         """
         if self.registry == "pypi":
             return installs.from_pypi(self.package, self.version)
@@ -55,7 +55,7 @@ class Peer:
 
 
 def direct() -> Launch:
-    """Start the echo server itself."""
+    """Return how to start the echo server itself, without a relay."""
     return Launch(_NODE_SERVER)
 
 

@@ -1,6 +1,6 @@
-"""Processes with all that they started: their memory, their time on a CPU, their end.
+"""Processes with all their descendants: their memory, their CPU time, and how to end them.
 
-The driver adopts what its children leave behind, so that nothing of a run outlives it.
+The driver adopts the processes that its children leave behind, so that none outlives a run.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _FIRST_ASK = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of some processes; PSS counts a page that n of them share as 1/n in each."""
+    """The memory of some processes. PSS counts a page that n processes share as 1/n in each."""
 
     pss_mb: float = 0.0
     rss_mb: float = 0.0
@@ -33,7 +33,7 @@ def adopt_orphans() -> None:
 
 
 def tree(roots: Iterable[int]) -> list[int]:
-    """Return `roots` that are alive, and every process under them."""
+    """Return those of `roots` that are alive, and every process below them."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -88,7 +88,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def voluntary_switches(pid: int) -> int:
-    """Return how often the threads of a process went to sleep by themselves."""
+    """Return how often the threads of a process went to sleep of their own accord."""
     switches = 0
     for task in _tasks(pid):
         with contextlib.suppress(OSError):
@@ -104,7 +104,7 @@ def descriptors(pid: int) -> int:
 
 
 def end_trees(roots: Iterable[int]) -> None:
-    """Ask the roots to end, and make everything under them end."""
+    """Ask the roots to end, and after five seconds kill what is left of their trees."""
     pids = tree(roots)
     for pid in roots:
         with contextlib.suppress(ProcessLookupError):
@@ -119,7 +119,7 @@ def end_trees(roots: Iterable[int]) -> None:
 
 
 def end_everything() -> None:
-    """End every descendant of this process, the adopted ones among them."""
+    """End every descendant of this process, including adopted ones."""
     give_up_at = time.monotonic() + _FIRST_ASK
     while (left := tree([os.getpid()])[1:]) and time.monotonic() < give_up_at:
         for pid in left:

@@ -14,7 +14,7 @@ from bench.relay.process_trees import Memory
 from bench.relay.subjects import Subject
 
 _QUIET = 12.0
-"""Seconds after the last call: what runs gets to tidy up, as it does while a person reads."""
+"""Seconds from the last call until memory is measured: time for the processes to tidy up."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,8 @@ class Row:
     language: str
     open: Callable[[], Subject]
     owned: int = 1
-    """How many of the subject's roots end with it: capd's daemon serves several rows."""
+    """How many of the subject's first roots end with it. Its others, as capd's daemon, serve
+    several rows."""
     note: str = ""
     why_not: str = ""
     """Why the row has no figures."""
@@ -85,7 +86,7 @@ def play(rows: list[Row], number: int, share: float, seconds: float) -> None:
 
 
 def weigh(rows: Iterable[Row]) -> None:
-    """Note the memory of each row's processes, idle after the calls."""
+    """Note the memory of each row's processes when they are idle after the calls."""
     time.sleep(_QUIET)
     for row in rows:
         if row.subject is not None:

@@ -12,7 +12,10 @@ from bench.relay import process_trees
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A process of ours; the descriptors are there if it speaks over its standard streams."""
+    """A process that we started.
+
+    `reads` and `writes` are the descriptors of its standard streams; -1 where it has no pipes.
+    """
 
     pid: int
     log: Path
@@ -24,7 +27,7 @@ class Running:
         return bool(process_trees.tree([self.pid]))
 
     def last_words(self) -> str:
-        """Return the end of its output."""
+        """Return the last line of its output, at most 200 characters of it."""
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -44,10 +47,10 @@ def started(
             stdin=subprocess.PIPE if is_piped else subprocess.DEVNULL,
             stdout=subprocess.PIPE if is_piped else said,
             stderr=said,
-            # The terminal's Ctrl-C is the driver's alone: it ends them in its own order.
+            # Ctrl-C then reaches only the driver, which ends the processes in its own order.
             start_new_session=True,
         )
-    # Reaped with everything else that the driver adopts, and not by this object.
+    # So that this object does not reap it: the driver reaps all its processes.
     process.returncode = 0
     reads = os.dup(process.stdout.fileno()) if process.stdout else -1
     writes = os.dup(process.stdin.fileno()) if process.stdin else -1

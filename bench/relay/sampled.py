@@ -28,8 +28,8 @@ def note(_: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     output, target, *arguments = sys.argv[1:]
-    # Each sample is a signal, and would wake the loop that it looks at; for the shim any signal
-    # is the end.
+    # Each sample is a signal. It would wake the event loop that is sampled, and end the shim,
+    # for which any signal is the end.
     signal.set_wakeup_fd = lambda *_, **__: -1
     vars(sys.modules["_signal"])["set_wakeup_fd"] = signal.set_wakeup_fd
     signal.signal(signal.SIGPROF, note)

@@ -1,6 +1,6 @@
-"""What is measured: each way from the driver to the echo server, started and handshaken.
+"""The live connections that are measured, each from the driver to the echo server.
 
-A subject that cannot be installed, started or called is a line with its reason.
+A subject that cannot be installed, started or called becomes a line with the reason.
 """
 
 import json
@@ -43,13 +43,13 @@ class Subject:
     _last_id: int = 100
 
     def tail(self, size: int, request_bytes: int) -> bytes:
-        """Return a call from behind its id on, which is all that calls differ in."""
+        """Return the message of a call after its id. Calls of one kind differ only in the id."""
         arguments = {"size": size} | ({"text": "y" * request_bytes} if request_bytes else {})
         params = {"name": self.tool, "arguments": self.wrap(arguments)}
         return b',"method":"tools/call","params":' + json.dumps(params).encode() + b"}"
 
     def next_call(self, tail: bytes) -> tuple[int, bytes]:
-        """Return an id that was never used, and the message."""
+        """Return an id that was never used, and the whole message with it."""
         self._last_id += 1
         return self._last_id, b'{"jsonrpc":"2.0","id":%d%s' % (self._last_id, tail)
 
@@ -91,10 +91,10 @@ def is_model(pid: int) -> bool:
 
 
 def check_reply(line: bytes, message_id: int, size: int) -> bool:
-    """Check that `line` is the answer to the call, and not a notification.
+    """Return whether `line` is the answer to the call; False for a request or notification.
 
     Raises:
-        WireError: it answers with something else than was asked for.
+        WireError: it answers another call, is an error, or has too short a result.
     """
     message = json.loads(line)
     if "method" in message or "capd" in message:
@@ -114,7 +114,7 @@ def open_peer(name: str, language: str, launch: peers.Launch, folder: Path, port
     """Start a command and complete the handshake and a first call, taking the time of both.
 
     Raises:
-        WireError: it did not.
+        WireError: the command, the handshake or the call failed.
     """
     began_at = time.perf_counter()
     is_piped = launch.transport == "pipes"
@@ -192,7 +192,7 @@ def _shake_hands(subject: Subject, began_at: float) -> None:
         try:
             subject.ask("initialize", params)
         except WireError as error:
-            # An HTTP peer's port may be open before anything behind it is.
+            # The port of an HTTP peer may be open before the server behind it is ready.
             if "connecting" not in str(error) or time.monotonic() > give_up_at:
                 raise
             time.sleep(_CONNECT_PAUSE)
@@ -207,7 +207,7 @@ def _call_first(subject: Subject, began_at: float) -> None:
     params = {"name": subject.tool, "arguments": subject.wrap({"size": 10})}
     give_up_at = time.monotonic() + _START_TIMEOUT
     while True:
-        # Some answer the handshake first and connect to their servers behind it.
+        # Some answer the handshake first, and connect to their servers afterwards.
         try:
             result = subject.ask("tools/call", params)
             if not result.get("isError"):

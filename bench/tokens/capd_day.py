@@ -46,7 +46,7 @@ class CapdDay:
             **without_capd(),
             "CAPD_HOME": str(folder),
             "CAPD_SURFACE": mode,
-            # A conversation ends and the next one begins: the servers stay, as they do directly.
+            # Servers stay from one conversation to the next, as in the rows without capd.
             "CAPD_LINGER": "600",
         }
         self._sessions = 0
@@ -64,10 +64,10 @@ class CapdDay:
             )
 
     def prepare(self, tools: int) -> None:
-        """Wait until all tools are known and are searched by vectors as well.
+        """Wait until all tools are known and searched by vectors, and messages are routed.
 
         Raises:
-            NotReadyError: they are not.
+            NotReadyError: the daemon did not get there in time.
         """
         self._until("the daemon does not serve", lambda: bool(self._ask("status")))
         if not self._kept.is_dir():
@@ -75,12 +75,12 @@ class CapdDay:
 
         def is_ready() -> bool:
             found = self._ask("search", query="read a file", limit=1)
-            # A fused answer has come from the model; the catalog's own vectors come first.
+            # An answer by words and vectors together ("fused") says that the model is loaded.
             return found["mode"] == "fused" and int(found["searched"]) == tools
 
         self._until(f"not all of {tools} tools are searched by vectors", is_ready)
-        # The model is loaded for a session that begins. The first turns would otherwise be decided
-        # before the triggers' vectors are there.
+        # A session that begins makes the daemon compute the triggers' vectors. Without this one,
+        # the first turns would be decided before they are there.
         first = self._client(_WARM_UP, "capd-bench", "never")
         try:
             first.open()
@@ -108,7 +108,7 @@ class CapdDay:
         )
 
     def modes(self) -> set[str]:
-        """Return the modes of all sessions."""
+        """Return the modes of all sessions but the first, which only warmed the daemon up."""
         sessions = self._ask("sessions")["sessions"]
         return {str(each["mode"]) for each in sessions if each["key"] != _WARM_UP}
 

@@ -1,7 +1,7 @@
-"""The ten servers of the day: how each is started, and by which words its capability comes on.
+"""The ten servers of the day: how each is started, and the triggers of its capability.
 
-Where the starter tap has a capability for a server, the words are that one's; the others were
-written before the day was.
+Where the starter tap has a capability for a server, the triggers are taken from there. The others
+were written before the day was.
 """
 
 import tomllib
@@ -41,7 +41,7 @@ SERVERS = (
         "git",
         ("uvx", "mcp-server-git==2026.10.19"),
         ("git", "git-write"),
-        # A commit's hash holds the time of its making, and hashes are tokens.
+        # The hash of a commit depends on its time, and the hash is part of the tokens.
         env={
             "GIT_AUTHOR_DATE": _WHEN,
             "GIT_COMMITTER_DATE": _WHEN,

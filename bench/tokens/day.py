@@ -13,7 +13,7 @@ class Call(msgspec.Struct, frozen=True):
     """One tool call of the model."""
 
     tool: str
-    """`server:tool`, whatever it is called on the wire."""
+    """`server:tool`, whatever its name on the wire is."""
     arguments: dict[str, Any]
 
     @property
@@ -37,7 +37,7 @@ class Conversation(msgspec.Struct, frozen=True):
 class Day(msgspec.Struct, frozen=True):
     conversations: list[Conversation]
     wants: dict[str, str]
-    """What the model searches for where it does not see a tool."""
+    """What the model searches for when it does not see a tool, by the tool."""
 
     def limited(self, servers: set[str]) -> "Day":
         """Return the day with only these servers; other requests become plain text."""

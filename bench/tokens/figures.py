@@ -1,4 +1,4 @@
-"""The table: what each row came to, and whether it is what capd wants to meet."""
+"""The table of costs, and whether capd meets its limits."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ class Line:
     mode: str
     bill: Bill
     expired: Bill
-    """The same where the cache is gone at the beginning of each turn."""
+    """The bill if the provider's cache has expired at the beginning of each turn."""
     calls: int
     searches: int
     lost: int
@@ -39,12 +39,12 @@ class Line:
 
 
 def lines(day: Day50, tokens: Tokens, rates: Rates) -> list[Line]:
-    """Return a row's lines, one a kind of client."""
+    """Return a row's lines, one for each kind of client."""
     return [_line(day, kind, tokens, rates) for kind in day.row.kinds]
 
 
 def floor(day: Day50, tokens: Tokens, rates: Rates) -> Line:
-    """Return what the messages of a day cost without any tool in a prompt: no way costs less."""
+    """Return what the messages of a day cost without any tool in a prompt: the least possible."""
     played = [
         replace(each, requests=[replace(request, tools=()) for request in each.requests])
         for each in day.played
@@ -123,7 +123,7 @@ def table(shown: Sequence[Line], rates: Rates) -> str:
 
 
 def verdicts(shown: Sequence[Line], rates: Rates, *, is_whole: bool) -> list[str]:
-    """Return what is met and what is missed; `is_whole` where all ten servers are there."""
+    """Return a line for each limit, met or missed. Some need all ten servers (`is_whole`)."""
     by_name = {line.name: line for line in reversed(shown)}
     everything = by_name[AGGREGATOR.name]
     told = []
@@ -150,7 +150,7 @@ def verdicts(shown: Sequence[Line], rates: Rates, *, is_whole: bool) -> list[str
 
 
 def _rivals(shown: Sequence[Line], auto: Line) -> Iterable[Line]:
-    """Return the alternatives to `auto` for the same client."""
+    """Return the lines that the mode chosen by capd (`auto`) is compared with, for one client."""
     for line in shown:
         is_capd = line.name.startswith("capd") and line.writes_scripts == auto.writes_scripts
         is_same = line.hands_over_turns == auto.hands_over_turns and (

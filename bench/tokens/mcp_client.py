@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 PATIENCE = 120.0
-"""A package runner may have to fetch a server."""
+"""Seconds to wait for an answer: a package runner may have to download the server first."""
 _META = "io.modelcontextprotocol/"
 _LIST_CHANGED = "notifications/tools/list_changed"
 
 Follows = Literal["at once", "after results", "each turn", "never"]
-"""When a changed list reaches the model. `after results` is Claude Code: a turn's first request has
-the list of the turn before (docs/design/clients.md)."""
+"""When a changed list reaches the model. `after results` is Claude Code: the first request of a
+turn still has the list of the turn before (docs/design/clients.md)."""
 Tool = dict[str, Any]
 
 
@@ -26,7 +26,7 @@ class ClientError(Exception):
 
 
 class McpClient:
-    """A connection; `tools` is the list as the model would get it at this moment."""
+    """A connection to one server; `tools` is the list that the model would get now."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class McpClient:
         self._is_stateless = is_stateless
         self._news = threading.Condition()
         self._writing = threading.Lock()
-        # One list at a time: who asks for the tools waits for the list that is under way.
+        # One `tools/list` at a time: a second caller waits for the one under way.
         self._listing = threading.Lock()
         self._answers: dict[int, dict[str, Any]] = {}
         self._last_id = 0
@@ -127,7 +127,7 @@ class McpClient:
         self._reader.join(5)
 
     def _follow(self) -> None:
-        # A notification stands on the wire before the answer to what was asked after it.
+        # Any notification sent before this request arrives before its answer.
         self.ask("tools/list" if self._is_stateless else "ping")
         self._relist()
 
@@ -162,7 +162,7 @@ class McpClient:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            # Some servers greet on their standard output.
+            # Some servers print a greeting, which is not JSON, to their standard output.
             with contextlib.suppress(ValueError):
                 self._received(json.loads(line))
         with self._news:
@@ -184,7 +184,7 @@ class McpClient:
         elif method == _LIST_CHANGED:
             self._is_behind = True
             if self._follows == "at once":
-                # As a client does that follows: a prompt hook waits for it.
+                # Clients that follow at once do the same; capd's prompt hook waits for it.
                 threading.Thread(target=self._relist_beside, daemon=True).start()
 
     def _relist(self) -> None:
@@ -193,6 +193,6 @@ class McpClient:
                 self.tools = self._listed()
 
     def _relist_beside(self) -> None:
-        # The connection may end meanwhile; who asks next hears of it.
+        # The connection may end meanwhile; the next request then raises.
         with contextlib.suppress(ClientError):
             self._relist()

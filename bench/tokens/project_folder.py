@@ -1,6 +1,6 @@
 """The project that the day works on, always in the same folder and with the same bytes.
 
-Its path stands in arguments and results, so another path would be other tokens.
+Its path is part of arguments and results, so another path would mean other tokens.
 """
 
 import functools
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path("/tmp/capd-tokens")
-"""Fixed: see above. It is made for a run, and refused where it is there."""
+"""Fixed, as said above. It is made for a run; a run is refused if it exists already."""
 PROJECT = FOLDER / "harbour"
 PORT = 18_765
 WEB = f"http://127.0.0.1:{PORT}"
@@ -36,7 +36,7 @@ def made_project() -> None:
     shutil.rmtree(PROJECT, ignore_errors=True)
     shutil.copytree(_SOURCES, PROJECT, ignore=shutil.ignore_patterns("web"))
     for source in PROJECT.rglob("*.py.txt"):
-        # Under their own names they would be checked, and found, as modules of capd's tree.
+        # They are kept as `.py.txt`, or linters and tests would take them for modules of capd.
         source.rename(source.with_suffix(""))
     (PROJECT / "data").mkdir()
     _database(PROJECT / "data" / "harbour.db")
@@ -79,7 +79,7 @@ def _git(*arguments: str, when: str = "2026-10-05T08:00:00+00:00") -> None:
     subprocess.run(
         ["git", *arguments],
         cwd=PROJECT,
-        # No settings of the person who runs this: they would change hashes.
+        # Without the git settings of the person who runs this: they would change the hashes.
         env={**os.environ, **env, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull},
         check=True,
         timeout=60,

@@ -1,9 +1,9 @@
-"""The prompt of a model request, for the two kinds of clients that there are.
+"""The prompt of a model request, for two kinds of clients.
 
-Both send tools, system text, messages, in this order, and the whole again with each request. A
-client that puts its tools first writes the list as it is at that moment. One that only appends
-leaves the first list where it is: a tool that comes later is added behind the messages that were
-there by then, and one that goes is left.
+Both send the tools, the system text and the messages, in this order, and all of it again with each
+request. A client of the kind `tools first` sends the list of tools as it is at that moment. One of
+the kind `appends` keeps the first list: it adds a later tool after the messages so far, and never
+removes one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,13 +18,13 @@ Tokens = Callable[[str], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What one request is made of, as text; `messages` are all since the conversation began."""
+    """The parts of one request, as text; `messages` are all since the conversation began."""
 
     tools: tuple[str, ...]
     system: str
     messages: tuple[str, ...]
     answered: str
-    """What the model wrote for it."""
+    """What the model wrote in answer."""
     begins_turn: bool = False
 
 
@@ -42,7 +42,7 @@ def prompts(requests: Iterable[ModelRequest], kind: Kind, tokens: Tokens) -> lis
             if number == 0:
                 head = (*request.tools, request.system)
                 known.update(request.tools)
-            # A tool that came since the last request is announced before what was said since.
+            # A tool that is new since the last request comes before the new messages.
             told += [tool for tool in request.tools if tool not in known]
             known.update(request.tools)
             told += request.messages[taken:]

@@ -1,4 +1,4 @@
-"""The rows of the table: which client, through which way; and the day, played by each."""
+"""The rows of the table (a client, and how it reaches the servers), and the day, played by each."""
 
 import os
 import shutil
@@ -26,14 +26,14 @@ from capd_client.mcp_host import without_capd
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way through the day; `mode` is capd's, empty where it is not capd."""
+    """A client and how it reaches the servers; `mode` is capd's mode, empty without capd."""
 
     name: str
     mode: str = ""
     client: str = ""
     follows: Follows = "never"
     kinds: tuple[Kind, ...] = ("tools first",)
-    """How its client puts tools into a prompt; both are priced where both are out there."""
+    """How its client puts tools into a prompt; two where clients of both kinds exist."""
     hands_over_turns: bool = True
     is_stateless: bool = False
     writes_scripts: bool = False
@@ -46,7 +46,7 @@ class Day50:
     row: Row
     played: list[Played] = field(default_factory=list)
     mode: str = ""
-    """What capd chose."""
+    """The mode that capd chose."""
 
 
 AGGREGATOR = Row("all tools")
@@ -94,7 +94,7 @@ def direct(servers: Sequence[Server], places: dict[str, str]) -> Iterator[dict[s
 def played(
     row: Row, day: Day, servers: Sequence[Server], places: dict[str, str], tools: int
 ) -> Day50:
-    """Play the day through one way, on a fresh project."""
+    """Play the day for one row, on a fresh project."""
     made_project()
     if not row.mode:
         with direct(servers, places) as clients:
@@ -120,7 +120,7 @@ def _played(
     whole = Day50(row)
     for conversation in day.conversations:
         if capd is not None and whole.played:
-            # A person's conversations are minutes apart: what one used is known to the next.
+            # A person's conversations are minutes apart, so capd knows what the last one used.
             time.sleep(recent_uses.REFRESH)
         toolbox = opened()
         try:

@@ -1,15 +1,15 @@
 """The model of the day: it knows what it wants to call, and only what its prompt has told it.
 
-A tool that is listed is called by its name. One whose schema it has read in this conversation is
-called through the tool for that, and so is one whose call card it has read, if the card names every
-argument that the call has: a model cannot guess an argument that it was not told of. Tools of which
-it has read less are looked up by name, all that a turn needs at once, and so is one of which a
-search has brought too short a card; any other is searched for by what it should do when a step
-needs it, several questions at once where the search takes them. Each round is a model request more.
-What two searches do not bring is lost: the step goes on without it, and the loss is counted.
+It calls a listed tool by its name. It calls another tool through the toolbox's `caller`, if it has
+read the tool's schema in this conversation, or a call card that names every argument of the call: a
+model cannot guess an argument. If it has read only a tool's name or too short a card, it looks the
+schema up by name, for all tools that a turn needs at once. Otherwise it searches by what the tool
+should do, when a step needs it, with several queries at once where the search takes them. Each of
+these is one more model request. A call whose tool two searches do not find is counted as lost, and
+the step goes on without it.
 
-A model that writes scripts puts the calls of a turn that needs three or more into one of them, with
-all their results as its value.
+A model that writes scripts puts the calls of a turn, if there are three or more, into one script
+whose value is all their results.
 """
 
 import json
@@ -30,12 +30,12 @@ HOST = (
     "what you did. Never guess the contents of a file: read it. Ask before you delete anything."
 )
 """What every row's system prompt begins with."""
-# As capd writes a hit that it gives in full, and as the proxy does.
+# A search hit with its whole schema, as capd or the proxy writes it.
 _SCHEMA_OF = re.compile(r'^(?:## (\S+)|\{"name":"([^"]+)",)', re.MULTILINE)
 # A call card: `- name(argument, other=1, third?: [str])  What it does`.
 _CARD_OF = re.compile(r"^- ([\w.-]+)\((.*)\)(?:  .*)?$", re.MULTILINE)
 SCRIPT_CALLS = 3
-"""From so many calls of one turn on a script is written."""
+"""The model writes a script for a turn of at least this many calls."""
 _ARGUMENT = re.compile(r"[\w.$-]+")
 
 
@@ -49,14 +49,14 @@ class Played:
     lost: list[str] = field(default_factory=list)
     """Calls that did not reach their tool."""
     failed: list[str] = field(default_factory=list)
-    """Calls that did, and came back as errors."""
+    """Calls that reached their tool, and came back as errors."""
     lists: int = 0
-    """How often the list was another one than at the request before."""
+    """How often the list of tools differed from that of the request before."""
     longest_list: int = 0
 
 
 class ScriptedModel:
-    """One conversation through one way."""
+    """One conversation through one toolbox."""
 
     def __init__(
         self, toolbox: Toolbox, wants: dict[str, str], *, writes_scripts: bool = False
@@ -105,20 +105,23 @@ class ScriptedModel:
         return name in self._cards and self._cards[name].issuperset(call.arguments)
 
     def _look_up_named(self, calls: Sequence[Call]) -> None:
-        """Get the schemas of all needed tools whose names are known, in one request."""
+        """Get the missing schemas of the tools whose names it has read, in one request."""
         names = [self._toolbox.name(call) for call in calls if not self._is_known(call)]
         named = [name for name in dict.fromkeys(names) if any(name in m for m in self._messages)]
         if named and self._toolbox.search:
             self._searched([f"select:{','.join(named)}"])
 
     def _search_for(self, calls: Sequence[Call], say: str) -> None:
-        """Search for a step's tool by its purpose, its name and the user's words."""
+        """Search for a step's missing tools: by purpose, then by the user's words.
+
+        After each, look up those of which only a short card was found.
+        """
         for words in (self._wants, dict.fromkeys(self._wants, say)):
             missing = [call.tool for call in calls if not self._is_known(call)]
             if not missing or not self._toolbox.search:
                 return
             self._searched(list(dict.fromkeys(words[tool] for tool in missing)))
-            # A card may be too short for what the call needs: the answer says how to get the rest.
+            # A card may lack an argument of the call; the schema has it.
             self._look_up_named([call for call in calls if self._toolbox.name(call) in self._cards])
 
     def _searched(self, queries: Sequence[str]) -> None:
@@ -170,7 +173,7 @@ class ScriptedModel:
         self._requested(text)
 
     def _look(self) -> None:
-        """Take over the list that the next request has."""
+        """Read the list of tools for the next request, and note whether it has changed."""
         listed = {str(tool["name"]): offered(tool) for tool in self._toolbox.listed()}
         if self._listed and list(listed.items()) != list(self._listed.items()):
             self.played.lists += 1

@@ -1,13 +1,13 @@
 """What a conversation's model requests cost, by a provider's rules for cached prompts.
 
-Each request sends the whole prompt again. What it has in common with the request before it, from
-its first token on, is read from the cache; the rest is written to it. A change at the front,
-where many clients put the tools, breaks all that follows. Prices are ratios to one input token.
+Each request sends the whole prompt again. The prefix that it has in common with the request before
+is read from the cache; the rest is written to the cache. After a change at the front, where many
+clients put the tools, nothing that follows can be read. Prices are ratios to one input token.
 
-Taken as given: the cache of one conversation is not shared with another, a request finds what the
-one before it has written, and an entry lives for as long as a conversation lasts. Providers keep
-one for five minutes, each use anew; `expires_between_turns` prices the user who takes longer than
-that to answer.
+This assumes that conversations do not share a cache, that a request finds what the one before it
+has written, and that an entry lives as long as the conversation. Providers keep an entry for five
+minutes after its last use; `expires_between_turns` prices a user who takes longer than that to
+answer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ class Rates:
     read: float = 0.1
     output: float = 5.0
     least_cached: int = 1024
-    """A shorter prefix is never kept."""
+    """In tokens. A shorter prefix is never cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Priced:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What requests came to; `units` are prices, all else but `requests`, `breaks` is tokens."""
+    """The sums over some requests; in tokens, except `requests` and `breaks`."""
 
     requests: int = 0
     prompt: int = 0
@@ -49,7 +49,7 @@ class Bill:
     breaks: int = 0
     """Requests that did not begin with the whole prompt of the one before."""
     broken: int = 0
-    """What was sent before and had to be sent anew for that."""
+    """The tokens of the prompt before, from the first difference on: they cannot be read."""
 
     def __add__(self, other: "Bill") -> "Bill":
         return Bill(
@@ -64,7 +64,7 @@ class Bill:
         )
 
     def units(self, rates: Rates) -> float:
-        """Return the price."""
+        """Return the price, in units of one uncached input token."""
         return (
             self.plain * rates.input
             + self.written * rates.write
@@ -74,7 +74,7 @@ class Bill:
 
 
 def bill(requests: Iterable[Priced], rates: Rates, *, expires_between_turns: bool = False) -> Bill:
-    """Return the price of one conversation's requests, in order."""
+    """Return the bill of one conversation's requests, which are in order."""
     total = Bill()
     before: tuple[int, ...] = ()
     for request in requests:

@@ -1,7 +1,7 @@
-"""The ways in which a model gets at the tools of ten servers.
+"""Toolboxes: the ways in which a model gets at the tools of ten servers.
 
-A way has a list of tools, perhaps words for the system prompt and for each turn, and knows how a
-tool of a server is called on it. Nothing here decides what the model does: see `scripted_model`.
+A toolbox has a list of tools, perhaps text for the system prompt and for each turn, and knows its
+own name for each server's tool. `scripted_model` decides what the model does.
 """
 
 import json
@@ -15,7 +15,7 @@ Result = dict[str, Any]
 
 
 class Toolbox(Protocol):
-    """One way, as one conversation has it."""
+    """The tools of all servers, as one conversation has them."""
 
     @property
     def system(self) -> str:
@@ -31,7 +31,7 @@ class Toolbox(Protocol):
         ...
 
     def name(self, call: Call) -> str:
-        """Return the name of a call's tool."""
+        """Return the name of the call's tool in this toolbox."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class Toolbox(Protocol):
 
     @property
     def takes_queries(self) -> bool:
-        """Whether the search answers several questions in one call."""
+        """Whether the search takes several queries in one call."""
         ...
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
@@ -77,7 +77,7 @@ def text_of(result: Result) -> str:
 
 
 class Aggregator:
-    """Every tool of every server, always."""
+    """A toolbox that lists every tool of every server, always."""
 
     system = ""
     search = ""
@@ -107,7 +107,7 @@ class Aggregator:
         return self._servers[server].call(tool, arguments)
 
     def close(self) -> None:
-        """Leave the servers to the next conversation."""
+        """Leave the servers running for the next conversation."""
 
 
 class CapdSession:
