@@ -153,7 +153,7 @@ def decided(ranked: list[Score]) -> tuple[str, list[str]]:
 def second(ranked: list[Score], bar: float) -> list[Score]:
     """Return the best two if both reach `bar`, else none."""
     best = ranked[:2]
-    return best if best[1].score >= bar and sum(score.score for score in best) >= 2 * bar else []
+    return best if best[1].score >= bar else []
 
 
 if __name__ == "__main__":

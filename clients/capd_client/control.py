@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from capd_client.shim.replay import DAEMON_LINE_LIMIT_BYTES
 from capd_protos import SOCKET_PROTOCOL
 
-LINE_LIMIT_BYTES = 32 * 1024 * 1024
 _READ_BYTES = 256 * 1024
 _CONNECT_TIMEOUT = 5.0
 _CONNECT_PAUSE = 0.05
@@ -219,7 +219,7 @@ class Control:
         raise ControlError(0, "protocol", f"what listens at {self._path} is not capd")
 
     def _fill(self) -> None:
-        if len(self._buffer) > LINE_LIMIT_BYTES:
+        if len(self._buffer) > DAEMON_LINE_LIMIT_BYTES:
             self.close()
             raise ControlError(0, "protocol", f"a line of the daemon at {self._path} has no end")
         try:

@@ -21,7 +21,7 @@ from capd.core.errors import CapdError, leaves
 from capd.daemon import FAILED, run_daemon
 from capd_protos.places import places
 
-USAGE = "usage: python -m capd daemon run | eval ..."
+USAGE = "usage: python -m capd daemon run | check | config | eval | registry | tap build"
 WRONG_USAGE = 2
 INTERRUPTED = 130
 SWITCH_INTERVAL = 0.0005

@@ -18,7 +18,7 @@ from trio.testing import MockClock
 from capd.actors.embedder.embedder import MOST_TEXTS, REQUESTS, Embedder
 from capd.actors.embedder.process import EmbedderProcess
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
-from capd.runtime.bus import AskFailedError
+from capd.runtime.bus import ActorUnavailableError, AskFailedError
 from capd.runtime.frame_channel import FRAMES, ChannelOverError, Frame, FrameEndpoint
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
@@ -487,3 +487,42 @@ async def test_the_limits_of_a_request_are_inclusive(texts: list[str]) -> None:
 
         assert isinstance(reply, messages.TextsEmbedded)
         assert len(reply.vectors) == 16 * len(texts)
+
+
+ENDS = """
+import time
+if open(path).read().count(chr(10)) == 1:
+    os.close(0)
+    while not os.path.exists(path + '.go'):
+        time.sleep(0.01)
+else:
+    sys.stdin.read()
+"""
+"""The first process closes its channel, and ends when the file `path` + `.go` is there."""
+
+
+async def is_waiting(bus: RecordingBus) -> bool:
+    """Tell whether a request waits for a process, and is not passed on to one that ends."""
+    try:
+        await bus.ask(NAME, messages.DescribeEmbedder(), REPLIES, 0.2)
+    except AskFailedError:
+        return False
+    except ActorUnavailableError:
+        return True
+    return False
+
+
+async def test_a_need_that_comes_while_the_idle_process_ends_starts_another(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal"
+    async with kept(tmp_path, f"path = {str(path)!r}\n{ENDS}") as (bus, journal):
+        bus.publish(messages.EmbedderNeeded())
+        await until(lambda: len(pids(journal)) == 1)
+        with trio.fail_after(PATIENCE):
+            while not await is_waiting(bus):
+                await trio.sleep(0.01)
+        bus.publish(messages.EmbedderNeeded())
+        Path(f"{path}.go").touch()
+
+        await until(lambda: len(pids(journal)) == 2)

@@ -241,6 +241,19 @@ async def test_the_users_table_of_clients_keeps_its_last_good_state(tmp_path: Pa
     assert len(live.problems) == 1
 
 
+async def test_the_last_good_state_is_kept_in_a_folder_with_brackets_too(tmp_path: Path) -> None:
+    home = tmp_path / "my[1]"
+    (home / "config").mkdir(parents=True)
+    clients = home / "config" / "clients.toml"
+    clients.write_text('[mine]\nmode = "stable"\n')
+    live = settings(home)
+
+    clients.write_text("[mine\n")
+    await live.reload()
+
+    assert live.table["mine"].mode == "stable"
+
+
 @pytest.fixture
 def reads() -> Iterator[HungReads]:
     made = HungReads()

@@ -39,6 +39,16 @@ def test_an_error_keeps_its_code_name_and_text(start_daemon: Start) -> None:
     assert told == (4004, "not_found", "no such session")
 
 
+def test_an_answer_may_be_as_long_as_the_daemon_writes_them(start_daemon: Start) -> None:
+    text = "x" * (33 * 1024 * 1024)
+    daemon = start_daemon({"call": {"text": text}})
+
+    with Control(str(daemon.path)) as control:
+        result = control.call("call", {"name": "a"})
+
+    assert result == {"text": text}
+
+
 def test_nobody_at_the_socket_is_told_as_such(tmp_path: Path) -> None:
     path = tmp_path / "no.sock"
 

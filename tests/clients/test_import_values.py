@@ -18,6 +18,7 @@ from capd_client.importing.variables import (
     key_of,
     written,
 )
+from capd_protos.secret_places import FILE_LIMIT_BYTES
 from capd_protos.types import ServerName, ServerSpec, TapName
 
 GITHUB = "ghp_" + "a1B2" * 9
@@ -195,6 +196,16 @@ def test_a_pipe_that_a_clone_has_in_place_of_a_file_is_not_waited_for(tmp_path: 
         a_file.text("{file:pipe}", "it")
     with pytest.raises(NotImportedError, match="cannot be read"):
         variables_in_file("pipe", a_file)
+
+
+def test_a_file_that_is_too_long_is_refused_and_not_cut(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("k" * (FILE_LIMIT_BYTES + 1))
+    a_file = reader(tmp_path, "{file:PATH}")
+
+    with pytest.raises(NotImportedError, match="cannot be read"):
+        a_file.text("{file:key}", "it")
+    with pytest.raises(NotImportedError, match="cannot be read"):
+        variables_in_file("key", a_file)
 
 
 def test_a_secret_is_not_shown_with_what_it_is_in() -> None:

@@ -13,13 +13,15 @@ from trio.testing import MemoryReceiveStream, memory_stream_pair
 from capd.runtime.frame_channel import (
     MOST_FRAME_BYTES,
     ChannelOverError,
+    Frame,
+    FrameChannel,
     FrameClient,
     FrameEndpoint,
     FrameTooLargeError,
 )
 from capd.runtime.mailbox import IncomingRequest
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName
+from capd_protos.types import ActorName, MessageId
 from support.examples import examples
 
 ECHO = ActorName("echo")
@@ -198,3 +200,15 @@ def test_frames_come_whole_however_the_stream_cuts_them(texts: list[str], step: 
         return said
 
     assert trio.run(main) == [Say(text) for text in texts]
+
+
+async def test_what_is_sent_after_the_end_is_an_error_of_the_channel() -> None:
+    near, _ = memory_stream_pair()
+    channel = FrameChannel(near)
+    frame = Frame(MessageId(1), LONG, msgspec.Raw(b"{}"))
+    channel.finish()
+
+    with pytest.raises(ChannelOverError):
+        await channel.send(frame)
+    with pytest.raises(ChannelOverError):
+        channel.send_nowait(frame)

@@ -144,7 +144,7 @@ class AsyncSession:
             text = f"{method} had no answer within {timeout:g} s"
             if self._drop(key) and method == "tools/call":
                 raise OutcomeUnknownError(f"{text}; it may have run", 4002)
-            raise NotSentError(f"{text}; nothing has run", 4001)
+            raise NotSentError(f"{text}; no tool has run", 4001)
         if isinstance(waiter.outcome, CapdError):
             raise waiter.outcome
         return waiter.outcome

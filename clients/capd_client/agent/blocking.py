@@ -154,7 +154,7 @@ class Session:
         text = f"{method} had no answer within {timeout:g} s"
         if may_have_run and method == "tools/call":
             return OutcomeUnknownError(f"{text}; it may have run", 4002)
-        return NotSentError(f"{text}; nothing has run", 4001)
+        return NotSentError(f"{text}; no tool has run", 4001)
 
     def _drop(self, key: int) -> bool:
         with self._lock:

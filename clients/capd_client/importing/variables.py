@@ -140,17 +140,21 @@ class Reader:
 
 
 def small_file(path: Path) -> str:
-    """Return the text in the first `FILE_LIMIT_BYTES` bytes of the regular file at `path`.
+    """Return the text in the regular file at `path`, of at most `FILE_LIMIT_BYTES` bytes.
 
     Other kinds of files are refused, because reading a pipe or a device in a clone could block.
 
     Raises:
-        OSError, ValueError: the file cannot be read, is not a regular file, or is not UTF-8.
+        OSError, ValueError: the file cannot be read, is not a regular file, is larger, or is not
+            UTF-8.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("it is no file")
-        return file.read(FILE_LIMIT_BYTES).decode()
+        data = file.read(FILE_LIMIT_BYTES + 1)
+        if len(data) > FILE_LIMIT_BYTES:
+            raise ValueError("it is too large")
+        return data.decode()
 
 
 def key_of(text: str) -> str:

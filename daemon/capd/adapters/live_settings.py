@@ -259,7 +259,7 @@ class LiveSettings:
 
     def _client_table(self) -> tuple[Mapping[str, ClientTraits], list[str]]:
         table, problems = client_table(self._clients)
-        is_unread = any("is not used" in each and "[" not in each for each in problems)
+        is_unread = any(each.startswith(f"{self._clients} is not used") for each in problems)
         return (self.table if is_unread and self.table else table), problems
 
     def _project_file(self, project: str) -> LastGoodFile:

@@ -77,12 +77,20 @@ class FrameChannel:
         """
         try:
             await self._put.send(self._encoded(frame))
-        except trio.BrokenResourceError as error:
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ChannelOverError("nothing is written any more") from error
 
     def send_nowait(self, frame: Frame) -> None:
-        """Queue a frame if there is room; raise trio.WouldBlock or FrameTooLargeError."""
-        self._put.send_nowait(self._encoded(frame))
+        """Queue a frame.
+
+        Raises:
+            trio.WouldBlock: there is no room.
+            FrameTooLargeError, ChannelOverError: as `send`.
+        """
+        try:
+            self._put.send_nowait(self._encoded(frame))
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise ChannelOverError("nothing is written any more") from error
 
     async def write(self) -> None:
         """Write queued frames in order until `finish` is called. Only one task may call this.
@@ -274,7 +282,7 @@ class FrameEndpoint:
         body = msgspec.Raw(BODIES.encode(Failure(code=code, message=message)))
         try:
             self._channel.send_nowait(Frame(arrival.envelope.id, 0.0, body))
-        except trio.WouldBlock:
+        except (trio.WouldBlock, ChannelOverError):
             self.count("undeliverable_answer", arrival.envelope)
 
     def stop(self, arrival: Arrival) -> None:

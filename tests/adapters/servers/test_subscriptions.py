@@ -177,6 +177,24 @@ async def test_a_server_logs_what_the_session_that_wants_most_wants(
         assert levels == ["error", "info"]
 
 
+async def test_a_level_that_a_server_refused_is_asked_for_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, _):
+        server.offer(logging={})
+        server.answer("logging/setLevel", {"error": {"code": -32603, "message": "not now"}})
+        a = Editor("a")
+        a.log_level = "info"
+        server.instance.join(a)
+        await wait_all_tasks_blocked()
+        asked = len(server.asked("logging/setLevel"))
+
+        with pytest.raises(ServerError):
+            await server.instance.subscriptions.follow_level()
+
+        assert len(server.asked("logging/setLevel")) == asked + 1
+
+
 # Stateless generation
 
 

@@ -54,6 +54,8 @@ class EmbedderProcess:
         self._process: trio.Process | None = None
         self._client: FrameClient | None = None
         self._is_up = trio.Event()
+        self._is_ending = False
+        """Whether the present process has closed its channel, or ended."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the process until cancelled, then end it."""
@@ -63,7 +65,6 @@ class EmbedderProcess:
             while True:
                 await self._needed.wait()
                 await self._keep_up()
-                self._needed = trio.Event()
 
     async def _listen(self, task_status: trio.TaskStatus[None]) -> None:
         async with self._bus.subscribe(EVENTS, "embedder.needed", "embedder.stuck") as hints:
@@ -108,7 +109,9 @@ class EmbedderProcess:
         failures = 0
         while True:
             started_at = trio.current_time()
+            self._is_ending = False
             returncode = await self._run_once()
+            self._end()
             is_expected = returncode == 0
             log.info("embedder_exited", returncode=returncode, expected=is_expected)
             self._bus.publish(messages.EmbedderExited(returncode, is_expected))
@@ -164,14 +167,21 @@ class EmbedderProcess:
                 returncode = await process.wait()
                 nursery.cancel_scope.cancel()
         finally:
-            self._process = self._client = None
-            self._is_up = trio.Event()
+            self._process = None
+            self._end()
         return returncode
 
     async def _connect(self, client: FrameClient, process: trio.Process) -> None:
         await client.run()
         # A process that closes its channel is ending. If it does not end, kill it.
-        self._client = None
-        self._is_up = trio.Event()
+        self._end()
         await trio.sleep(END_TIMEOUT)
         process.kill()
+
+    def _end(self) -> None:
+        """Note that the process is ending: from now on, who needs one needs the next."""
+        if not self._is_ending:
+            self._is_ending = True
+            self._client = None
+            self._is_up = trio.Event()
+            self._needed = trio.Event()

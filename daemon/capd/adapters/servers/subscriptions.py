@@ -153,10 +153,14 @@ class Subscriptions:
         level = lowest_level([peer.log_level for peer in self._server_connection.holders.values()])
         is_told = level and level != self._level and not self._server_connection.is_stateless
         if is_told and "logging" in self._server_connection.capabilities:
-            self._level = level
-            await self._server_connection.ask(
-                "logging/setLevel", {"level": raw(level)}, ASK_TIMEOUT
-            )
+            before, self._level = self._level, level
+            try:
+                await self._server_connection.ask(
+                    "logging/setLevel", {"level": raw(level)}, ASK_TIMEOUT
+                )
+            except BaseException:
+                self._level = before
+                raise
 
     async def follow(self) -> None:
         """Keep the subscriptions at the server as sessions want them, until the server is gone."""

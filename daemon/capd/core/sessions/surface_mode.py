@@ -59,7 +59,9 @@ def surface_plan(
         limit = traits.context * share
         if size_bytes is not None and size_bytes / BYTES_PER_TOKEN <= limit:
             return SurfacePlan("pass-through", f"everything fits into {limit:.0f} tokens")
-        why = "not every server's tools are known" if size_bytes is None else "too much for it"
+        why = "not every server's tools are known, or they are too many for this client"
+        if size_bytes is not None:
+            why = "too much for it"
         automatic = _automatic(
             *(traits, size_bytes, known_bytes), is_stateless=is_stateless, was_seen=was_seen
         )
