@@ -79,8 +79,8 @@ def client_line(status: Document, client_session: str, project: str) -> str:
     """Return what is active in a client's conversation, as one line for the client to show.
 
     `status` is the daemon's status. The session is found by the client's own id of the
-    conversation; otherwise by the project, if that has only one session. Empty if no session is
-    found.
+    conversation; otherwise by the project, if that has only one session. Empty unless exactly
+    one session is found.
     """
     sessions = [each for each in status.get("sessions") or [] if not each.get("parent")]
     found = [each for each in sessions if client_session in (each.get("client_sessions") or [])]

@@ -3,12 +3,15 @@
 `@dataclass` writes the source text of up to six methods for each class and compiles it. For the 280
 dataclasses of a daemon that is a third of the time that its imports take, and most of these classes
 have no instance before the first call is answered. `install` puts `dataclass` of this module in the
-place of the standard one. Only capd's own classes get it. Classes of other packages, classes that
-extend a dataclass, and classes with options that capd does not use get the standard decorator.
+place of the standard one. Only classes of the package `capd` get it. Classes of other packages,
+classes that extend a dataclass, and classes with options that capd does not use get the standard
+decorator.
 
-The resulting class is the same with either decorator: the standard one still makes its fields and
-slots, and `tests/test_lazy_dataclasses.py` compares every dataclass of the daemon. There is one
-difference, before the first call only: `inspect.signature` sees `(*args, **kwargs)`.
+The resulting class behaves the same with either decorator: the standard one still makes its fields
+and slots, and `tests/test_lazy_dataclasses.py` compares parameters, methods and fields of the
+daemon's dataclasses. Only introspection shows differences. Before the first call
+`inspect.signature` sees `(*args, **kwargs)`, and afterwards no annotations. A class without a
+docstring stays without one, and `__dataclass_params__` says that it has no `init`, `repr` and `eq`.
 """
 
 import dataclasses

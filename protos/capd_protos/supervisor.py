@@ -305,7 +305,7 @@ class ServerStarted(msgspec.Struct, frozen=True, tag="server.started"):
 
 
 class ServerExited(msgspec.Struct, frozen=True, tag="server.exited"):
-    """Event: an instance of a server has ended, with its whole process tree."""
+    """Event: an instance that was ready has ended, with its whole process tree."""
 
     name: ServerName
     identity: ServerIdentity

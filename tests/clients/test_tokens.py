@@ -63,8 +63,9 @@ def test_each_sum_stands_with_what_it_is_of(start_daemon: Start, base_env: dict[
     assert lines[:13] == [
         "zed-1 zed, dynamic",
         (
-            "Each prompt carries 840 tokens of tools instead of 41,000. So far it added 1,166 more "
-            "in texts and lists: in all 38,994 fewer than with every tool listed."
+            "Each prompt carries 840 tokens of tools and instructions instead of 41,000 of tools. "
+            "So far it added 1,166 more in texts and lists: in all 38,994 fewer than with every "
+            "tool listed."
         ),
         "list of tools 710 6 tools",
         "capd's own 633 of these",
@@ -123,13 +124,14 @@ def test_what_capd_costs_is_said_in_words_over_the_time_of_the_session(
 
     result = run(base_env, "status", "--tokens")
 
-    assert lines_of(result)[1] == (
-        "Each prompt carries 840 tokens of tools instead of 300. In 2 h 1 min it added 1,166 more "
-        "in texts and lists: in all 1,706 more than with every tool listed, because so few are "
-        "installed."
+    # Longer than a line of a file, so it is wrapped.
+    assert " ".join(lines_of(result)[1:3]) == (
+        "Each prompt carries 840 tokens of tools and instructions instead of 300 of tools. "
+        "In 2 h 1 min it added 1,166 more in texts and lists: in all 1,706 more than with every "
+        "tool listed, because so few are installed."
     )
     assert "net cost 1,706 more than all tools, as if all of it were one prompt" in lines_of(result)
-    assert "-" not in "".join(lines_of(result)[2:12])
+    assert "-" not in "".join(lines_of(result)[3:13])
 
 
 def test_a_tokenizer_that_failed_is_the_first_line(

@@ -56,8 +56,8 @@ class Vendor(Protocol):
 def make_with_vendor(ledger: Ledger, client: Vendor, change: FileChange) -> Path | None:
     """Make a change of an installation, by the client's own command if the client has one.
 
-    If that command fails, capd edits the file itself. Return the path of the backup; None if there
-    was no file.
+    If that command fails, capd edits the file itself. Return the path of the backup; None if the
+    file did not exist before capd.
 
     Raises:
         InstallError: the file has changed since it was planned, or cannot be edited.

@@ -38,7 +38,7 @@ def print_tokens(result: Mapping[str, Any], ages: Mapping[str, object] = NO_AGES
 
 
 def in_words(session: Mapping[str, Any], age: object) -> str:
-    """Return two sentences on `session`: what its tools cost, and what capd saved or added in all.
+    """Return two sentences on `session`: what each prompt carries, and what capd saved or added.
 
     Empty if a number is not known yet. `age` is in seconds; None if it is not known.
     """
@@ -55,8 +55,8 @@ def in_words(session: Mapping[str, Any], age: object) -> str:
     if net < 0:
         against += ", because so few are installed"
     return (
-        f"Each prompt carries {surface:,} tokens of tools instead of {everything['tokens']:,}. "
-        f"{growth}: in all {against}."
+        f"Each prompt carries {surface:,} tokens of tools and instructions instead of "
+        f"{everything['tokens']:,} of tools. {growth}: in all {against}."
     )
 
 

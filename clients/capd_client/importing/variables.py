@@ -68,10 +68,13 @@ class Reader:
     notes: list[str] = field(default_factory=list)
 
     def text(self, value: str, where: str) -> Text:
-        """Return the parts of `value`; `where` names it in errors and notes.
+        """Translate `value` into plain texts, references, project folders and secrets, in order.
+
+        `where` names the value in errors and notes.
 
         Raises:
-            NotImportedError: capd has no placeholder with the same meaning.
+            NotImportedError: the value is too long, names a file that cannot be read, or contains
+                something that no placeholder of capd stands for, such as a command.
         """
         if len(value) > _LONGEST:
             raise NotImportedError(f"{where} has more than {_LONGEST >> 10} KiB")

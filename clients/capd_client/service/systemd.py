@@ -108,9 +108,10 @@ class Systemd:
         return [each for each in own if each.startswith("Environment=")] == self._variables()
 
     def stop(self) -> bool:
-        """Stop both units; return whether a daemon was running.
+        """Stop both units, and a daemon that systemd did not start; return whether one was running.
 
-        The socket alone would start the daemon with the next connection.
+        Clients are told not to start another one. Both units are stopped, because the socket alone
+        would start the daemon with the next connection.
         """
         # Checked first: if no daemon runs, a request to systemd's socket would start one.
         has_run = _is_active()

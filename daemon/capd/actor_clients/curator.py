@@ -91,7 +91,10 @@ class CuratorClient(ActorClient):
     async def disable(
         self, session: SessionKey, name: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.CapabilityAnswered | messages.CuratorRefused:
-        """Switch a capability off in a session. Unlike `switch`, this teaches routing nothing."""
+        """Switch a capability or a tool off in a session, or cancel the start of a capability.
+
+        Unlike `switch`, this teaches routing nothing.
+        """
         return await self._ask(
             messages.DisableCapability(session, name), _CAPABILITY_ANSWERED, timeout
         )

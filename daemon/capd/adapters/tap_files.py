@@ -259,9 +259,10 @@ def _read_capability(
 
 
 def tap_vectors(tap: Tap) -> TapVectors | None:
-    """Return the vectors that `tap` ships; None if it has none, or they changed since it was read.
+    """Return the vectors that `tap` ships; None if there are none that can be used.
 
-    Blocks.
+    That is so if it has none, or if the file cannot be read, is invalid, or has changed since the
+    tap was read. Blocks.
     """
     if not tap.vectors_digest:
         return None

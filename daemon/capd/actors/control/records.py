@@ -116,7 +116,10 @@ def _metrics_text() -> Callable[[Tally, dict[str, Any]], str]:
 
 
 def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> list[DecisionNote]:
-    """Return the decisions that the registry has in memory, the newest first."""
+    """Return the decisions in `session` that the registry has in memory, the newest first.
+
+    If `session` is empty, return those of all sessions.
+    """
     return [
         DecisionNote(
             entry.at,

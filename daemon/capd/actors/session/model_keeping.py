@@ -43,7 +43,7 @@ class ModelKeeping:
     async def run(self) -> None:
         """Until cancelled, keep a loaded model loaded while a message may come soon.
 
-        A model that is not loaded is never loaded by this.
+        A model that is not loaded is never loaded by this. Return at once if `idle` is 0.
         """
         if not self._idle:
             return

@@ -88,7 +88,7 @@ class ResultCounts:
 
 
 class SessionResults:
-    """Shortens the long results of one session."""
+    """Stores and shortens the long results of one session, and reads them by handle."""
 
     def __init__(
         self,

@@ -208,6 +208,9 @@ def look(folder: str, found: FilesRead, home: str) -> list[str]:
     `found` has the names of the files that the launcher reads. `folder` is a real path. In the
     result, files in `folder` are given by name, and those above it by path. Home and the folders
     above it are not searched.
+
+    If the launcher may import any module, `folder` is searched for one, even if it is home. Then
+    one more text may follow: the name of such a file, or why `folder` was not searched to its end.
     """
     there: list[str] = []
     for place in _upwards(folder, home):

@@ -2,8 +2,9 @@
 
 An *agreement* is the record that a person trusts one server of a project, by its digest.
 
-If the file is damaged, belongs to another user or is open to others, nothing is trusted. The next
-agreement renames such a file and starts a new one.
+If the file is damaged, unreadable, a link, belongs to another user or is open to others, nothing is
+trusted. The next time that trust is given or withdrawn, such a file is renamed, and a new one is
+started.
 """
 
 import errno

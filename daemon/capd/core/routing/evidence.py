@@ -579,7 +579,12 @@ class EvidenceIndex:
         )
 
     def _compare_again(self, vector: "Vectors", cosines: "Vectors", bm25: "Vectors") -> None:
-        """Replace the approximate cosines for the nearest capabilities' triggers by exact ones."""
+        """Replace the cosines of the nearest capabilities' triggers by more exact ones.
+
+        `cosines` were computed from eight-bit numbers, the new ones from sixteen-bit numbers. The
+        nearest capabilities are those by `cosines`, and those by `bm25`. At most `MOST_AGAIN`
+        triggers, the nearest ones, are compared again.
+        """
         import numpy as np  # noqa: PLC0415 - as above
 
         best = _best(cosines, self._starts)

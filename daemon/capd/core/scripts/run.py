@@ -50,7 +50,7 @@ class DamagedRunError(CapdError):
 
 
 class IssuedCall(msgspec.Struct, frozen=True, array_like=True):
-    """A tool call that a script's interpreter asks for; `arguments` are JSON."""
+    """A tool call or wait (`SLEEP`) that a script's interpreter asks for; `arguments` are JSON."""
 
     id: int
     tool: WireName

@@ -163,10 +163,11 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
 
 
 def _refusal_of_unnamed(name: str, state: SessionState) -> CallFailedError | None:
-    """Return the refusal of `name`, if it would be the name of a tool that was never active.
+    """Return why a call of `name` is refused, if it is a tool that was never active; else None.
 
-    Policy denies that tool, or an overlay (a folder of the user's changes) disables it. The result
-    is None if a leased server has no such tool.
+    Such a tool has no name in the session yet. So `name` is compared with the names that the tools
+    of all leased servers would have, where policy denies the tool or an overlay (a folder of the
+    user's changes) disables it. The result is None if `name` is none of these.
     """
     for lease in state.servers:
         server = lease.spec.name

@@ -13,7 +13,8 @@ def is_needed(commands: Collection[str], found: Collection[str]) -> bool:
     """Tell whether servers that run these commands still need a dependency script.
 
     `found` are the commands that are on the PATH. If all `commands` are among them, everything that
-    the script would install is there.
+    the script would install is there. Without any command nothing shows that, so the script counts
+    as needed.
     """
     return not commands or any(command not in found for command in commands)
 

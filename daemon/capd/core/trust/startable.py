@@ -70,9 +70,11 @@ class Startable:
         return _digest([self.project, sorted(self.parts.items())])
 
     def state(self, agreed: Mapping[str, Agreement]) -> Literal["untrusted", "trusted", "changed"]:
-        """Return whether this server is trusted, has changed since it was trusted, or is untrusted.
+        """Return whether the person trusts this server.
 
-        `agreed` has what the person has agreed to in the project, by digest.
+        `agreed` has what the person has agreed to in the project, by digest. A server that is not
+        trusted is `changed` if the person has agreed to one of its name, otherwise `untrusted`. A
+        server with a `problem` is never `trusted`.
         """
         if self.digest in agreed and not self.problem:
             return TRUSTED
