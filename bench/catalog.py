@@ -258,12 +258,13 @@ class Bench:
         """Have the server list its tools, and wait until the index has them.
 
         All capabilities share this server, so its first list changes the index entry of each. If
-        each had its own server, a list would change one entry.
+        each had its own server, a list would change one entry. A message that was routed may have
+        started the server already.
         """
-        made = self._count_of("index_made")
         name = min(each.name for each in (self._home / "tap/capabilities").iterdir())
         control.call("enable", {"session": "bench", "name": name})
-        self._wait_for("index_made", made + 1)
+        self._wait_for("tools_indexed")
+        self._wait_for("index_made", after="tools_indexed")
 
     def _turn(self, control: Control, at: int) -> float:
         began_at = time.perf_counter()
@@ -293,12 +294,16 @@ class Bench:
             time.sleep(0.05)
         raise SystemExit("nothing was ever routed")
 
-    def _count_of(self, event: str) -> int:
-        return self._log.read_text(errors="replace").count(f'"event":"{event}"')
+    def _count_of(self, event: str, after: str = "") -> int:
+        """Return how often the log has `event`, behind the first event `after` if one is named."""
+        text = self._log.read_text(errors="replace")
+        if after:
+            text = text.partition(f'"event":"{after}"')[2]
+        return text.count(f'"event":"{event}"')
 
-    def _wait_for(self, event: str, times: int = 1) -> None:
+    def _wait_for(self, event: str, times: int = 1, after: str = "") -> None:
         give_up_at = time.monotonic() + PATIENCE
-        while self._count_of(event) < times:
+        while self._count_of(event, after) < times:
             if time.monotonic() > give_up_at:
                 raise SystemExit(self._log.read_text(errors="replace")[-4000:])
             time.sleep(0.05)
