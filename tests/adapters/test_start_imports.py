@@ -5,6 +5,23 @@ import sys
 
 import pytest
 
+_FIRST_MESSAGE = """
+import pathlib
+import trio
+from capd.actors.registry.catalog_vectors import CatalogVectors, NotReadyError
+from capd.core.routing.gates import PUBLISHED
+
+async def route():
+    try:
+        await CatalogVectors(None, pathlib.Path("/none"), PUBLISHED).compared(["a message"])
+    except NotReadyError:
+        return
+
+trio.run(route)
+"""
+"""The vectors are not loaded yet. numpy is imported by the thread that loads them; on the event
+loop, the import would stop all calls for 60 ms."""
+
 
 @pytest.mark.parametrize(
     ("code", "unneeded"),
@@ -42,8 +59,9 @@ import pytest
             },
         ),
         ("from capd.core.lexical import Bm25, Ngrams; Bm25([]); Ngrams([])", {"numpy"}),
+        (_FIRST_MESSAGE, {"numpy"}),
     ],
-    ids=["the parser process", "the daemon", "an index without texts"],
+    ids=["the parser process", "the daemon", "an index without texts", "the first message"],
 )
 def test_a_start_does_without_what_only_later_work_needs(code: str, unneeded: set[str]) -> None:
     ended = subprocess.run(

@@ -163,12 +163,14 @@ class CatalogVectors:
             NotReadyError: the model, or the vectors to compare with, are not loaded, or the model
                 did not answer in time.
         """
-        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
-
         compared = self._compared
         if not self._has_model or compared is None:
             self._need.set()
             raise NotReadyError
+        # A thread has imported it while it made `compared`; here the import would stop all calls
+        # for 60 ms.
+        import numpy as np  # noqa: PLC0415 - a daemon without turns does not need it
+
         is_renewing = self.state != "ready"
         # A model that was just loaded also has to embed the texts of the tools.
         timeout = RENEWING_TIMEOUT if is_renewing or waits >= RENEWING_TIMEOUT else MESSAGE_TIMEOUT
@@ -393,7 +395,7 @@ class CatalogVectors:
         return known
 
     async def _embedded(self, texts: Sequence[str]) -> "dict[str, Vectors]":
-        import numpy as np  # noqa: PLC0415 - as above
+        import numpy as np  # noqa: PLC0415 - as in `compared`
 
         reply = await self._embedder.embed(list(texts), timeout=BATCH_TIMEOUT, space=self._space)
         if not isinstance(reply, embedder.TextsEmbedded):
