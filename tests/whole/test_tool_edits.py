@@ -19,7 +19,7 @@ def tool(name, required, destructive=False, **more):
     properties = {key: {"type": "string"} for key in ("project", "text", "tags")}
     schema = {"type": "object", "properties": properties, "required": required}
     hints = {"destructiveHint": destructive}
-    return {"name": name, "description": f"{name} of the tracker.", "inputSchema": schema,
+    return {"name": name, "description": f"{name} for a project.", "inputSchema": schema,
             "annotations": hints}
 TOOLS = [tool("add_note", ["project", "text"]), tool("delete_note", ["text"], True),
          tool("list_notes", [])]
