@@ -65,7 +65,7 @@ loop, the import would stop all calls for 60 ms."""
 )
 def test_a_start_does_without_what_only_later_work_needs(code: str, unneeded: set[str]) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"],
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,

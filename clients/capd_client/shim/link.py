@@ -109,7 +109,7 @@ _RESTART_GRACE = 2.0
 and does so within that time."""
 _SLOW = 0.25
 """Seconds after which the shim itself answers what an editor waits for. A running daemon answers
-within 10 ms, and one that starts needs longer. A prompt hook has 300 ms in all
+within 10 ms, and one that starts needs longer. A prompt hook has 250 ms
 (`capd_client.hook.BUDGET`). Claude Code waits 3 s for `server/discover`, 5 s for a server's start
 and 5 s for a hook."""
 _SLOW_LIST = 0.75
