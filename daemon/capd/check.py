@@ -233,7 +233,10 @@ def _of_vectors(tap: Tap) -> list[Finding]:
 
 
 def _other_providers(place: TapPlace, files: CapabilityFiles) -> list[CapabilityRead]:
-    """Return the capability in `files` as each provider other than the default defines it."""
+    """Return the capability in `files` as each provider with a file of its own defines it.
+
+    `default.toml` does not count, nor does a file that only names another one.
+    """
     return [read_capability(place.name, files, name) for name in provider_names(files)]
 
 

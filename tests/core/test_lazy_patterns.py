@@ -5,7 +5,7 @@ import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import capd
 from capd.core.lazy_patterns import LazyPattern, lazy_pattern
@@ -18,8 +18,19 @@ def _patterns() -> Iterator[tuple[str, LazyPattern]]:
         if module.name.startswith(_NOT_IMPORTED):
             continue
         for name, value in vars(importlib.import_module(module.name)).items():
-            if isinstance(value, LazyPattern):
-                yield f"{module.name}.{name}", value
+            for at, each in enumerate(_within(value)):
+                yield f"{module.name}.{name}.{at}", each
+
+
+def _within(value: object) -> Iterator[LazyPattern]:
+    """Yield the patterns in the value of a module's name: itself, or those of its members."""
+    if isinstance(value, LazyPattern):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _within(tuple(value.values()))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for each in value:
+            yield from _within(each)
 
 
 def test_every_pattern_of_capd_can_be_compiled() -> None:

@@ -108,7 +108,10 @@ class Ledger:
             return messages.LedgerRefused(f"{database.path} cannot be read: {error}")
 
     def _described(self, database: Database) -> messages.LedgerDescribed:
-        """Return the ledger's state after its last write, without waiting for the disk."""
+        """Return the ledger's state without waiting for the disk.
+
+        The size and the numbers of rows are those after the last write or pruning.
+        """
         size, rows = self._counts
         return messages.LedgerDescribed(
             str(database.path),

@@ -360,9 +360,9 @@ def _parts(frame: bytes) -> list[bytes | memoryview]:
 
 
 def _written_at_once(descriptor: int, data: bytes) -> int:
-    """Return how many bytes of `data` a descriptor accepted at once; 0 on any error.
+    """Write what a descriptor accepts at once; return the number of bytes, 0 on any error.
 
-    A later write of the rest raises the error.
+    If the error lasts, a later write of the rest raises it; for a full pipe, that write waits.
     """
     try:
         return os.write(descriptor, data)

@@ -421,7 +421,7 @@ class ResultStore:
             self._record_path(handle).unlink(missing_ok=True)
 
     def _sweep(self) -> None:
-        """Remove expired results, and files that an earlier daemon or another program has left."""
+        """Remove expired results, results without a handle, and old `.partial` files."""
         self._end_old()
         now = self._clock()
         for path in self._folder.glob("*.result"):

@@ -64,7 +64,10 @@ class _Ready:
 
 
 class _Post:
-    """Runs one supervised task and restarts it, as long as the supervision lasts."""
+    """Runs one supervised task, and restarts it after a crash, unless it crashes too often.
+
+    A return is a crash too, unless the child is transient.
+    """
 
     def __init__(self, child: Child, intensity: RestartIntensity) -> None:
         self.child = child

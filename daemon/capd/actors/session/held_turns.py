@@ -38,7 +38,10 @@ class TurnInProgress:
         self.is_over = trio.Event()
 
     async def run(self, take: Callable[[], Awaitable[messages.TurnTaken]]) -> None:
-        """Run the turn by calling `take`, and store its result, for which the hook asks again."""
+        """Run the turn by calling `take`, and store its result.
+
+        The turn's hook waits for the result, or asks again for it if the turn is held.
+        """
         try:
             self.taken = await take()
         finally:

@@ -1,9 +1,10 @@
 """One client's MCP connection: reads its lines, writes answers and notifications.
 
 This module handles JSON-RPC, both protocol generations and the frames of capd's own protocol. The
-session answers requests (`Conversation`). Requests run concurrently, and each is answered exactly
-once. Params and results that are only passed on are not decoded. A malformed line gets an error
-answer and does not end the connection. While its client is idle, it has no task (`parking`).
+session answers requests (`Conversation`). Requests run concurrently, and none is answered twice.
+A request gets no answer if the client cancels it, or will send it to the next daemon. Params and
+results that are only passed on are not decoded. A malformed line does not end the connection. While
+its client is idle, it has no task (`parking`).
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence

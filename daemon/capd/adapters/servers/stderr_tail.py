@@ -37,7 +37,10 @@ class StderrTail:
                 return
 
     def lines(self) -> list[str]:
-        """Return the last lines, safe to print; a line whose beginning was dropped is left out."""
+        """Return the last lines, safe to print.
+
+        A line whose beginning was dropped is left out, unless it is the only one.
+        """
         lines = self._kept.decode("utf-8", "replace").split("\n")
         if self._is_cut and len(lines) > 1:
             del lines[0]

@@ -147,7 +147,10 @@ class CommandWord:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A package that was downloaded and checked."""
+    """What was fetched and checked of a package: its file, or the manifest of an image.
+
+    All fields are empty if nothing was fetched.
+    """
 
     integrity: str
     """The digest in the form of its registry: `sha512-...`, `sha256:...`."""

@@ -35,7 +35,8 @@ class BridgeRules:
     """The rules that the configuration sets for one bridge."""
 
     policy: PolicyRules = field(default_factory=lambda: PolicyRules(""))
-    """Without `allow` and without `capabilities` the table denies everything."""
+    """What sessions over the bridge may use. If it has neither `allow` nor `capabilities`, they may
+    use nothing."""
     profile: str = ""
     """The profile of the bridge's sessions; empty for none, whatever the conditions of profiles
     say."""

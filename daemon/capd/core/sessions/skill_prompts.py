@@ -81,7 +81,7 @@ def no_room(name: str, cap: int) -> str:
     """Return the text about a capability of a skill that stays off because of the limit `cap`.
 
     Switching it on would evict another capability of the same skill. `cap` is the most capabilities
-    that may be on.
+    with tools that may be on.
     """
     return (
         f"Capability {echo(name)} was left off: this skill's other capabilities fill the {cap} "

@@ -84,10 +84,10 @@ def checked_members(request: HttpRequest, method: str, params: msgspec.Raw) -> M
 
 
 def check_notification(request: HttpRequest, method: str) -> None:
-    """Check that the headers of a notification name the method that its body has.
+    """Check that the method header of a notification, if it has one, names its body's method.
 
     Raises:
-        EnvelopeError: they name another method.
+        EnvelopeError: it names another one, or occurs more than once.
     """
     if request.values(_METHOD_HEADER):
         _same(request, _METHOD_HEADER, method)
