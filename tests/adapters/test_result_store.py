@@ -333,3 +333,16 @@ async def test_a_record_that_was_removed_is_missed_and_written_with_the_next_res
     assert "No result is kept" in await refusal(store, handle)
     assert await store.keep(b"whole", ONE, "t") == handle
     assert await read(store, handle) == b"whole"
+
+
+async def test_a_pipe_in_place_of_a_record_is_replaced_with_the_next_result(
+    tmp_path: Path, store: ResultStore
+) -> None:
+    handle = await store.keep(b"whole", ONE, "t")
+    path = tmp_path / "results" / f"{handle}.handle"
+    path.unlink()
+    os.mkfifo(path)
+
+    with trio.fail_after(10):
+        assert await store.keep(b"whole", ONE, "t") == handle
+    assert await read(store, handle) == b"whole"

@@ -264,7 +264,10 @@ class ResultStore:
 
     def _found(self, handle: str) -> StoredResult:
         self._load()
-        record = self._record(handle) if is_handle(handle) else None
+        record = None
+        if is_handle(handle) and (handle in self._live or handle in self._expired):
+            with contextlib.suppress(FileNotFoundError):
+                record = self._read_record(self._record_path(handle))
         if record is None:
             raise NotKeptError(
                 "No result is kept under this handle. Copy it exactly from the result that gave "
@@ -338,13 +341,11 @@ class ResultStore:
         self._read_folder()
 
     def _record(self, handle: str) -> StoredResult | None:
-        """Return the record of a handle; None if it is unknown, or its file is gone or damaged."""
-        if handle not in self._live and handle not in self._expired:
-            return None
-        try:
-            return self._read_record(self._record_path(handle))
-        except FileNotFoundError:
-            return None
+        """Return the record of a handle; None if it is unknown, or its file cannot be used."""
+        if handle in self._live or handle in self._expired:
+            with contextlib.suppress(OSError):
+                return self._read_record(self._record_path(handle))
+        return None
 
     def _read_folder(self) -> None:
         """Fill the index with the files in the folder, in the order of their last use."""
