@@ -346,3 +346,17 @@ async def test_a_pipe_in_place_of_a_record_is_replaced_with_the_next_result(
     with trio.fail_after(10):
         assert await store.keep(b"whole", ONE, "t") == handle
     assert await read(store, handle) == b"whole"
+
+
+async def test_handles_that_have_expired_make_room_first(
+    store: ResultStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_store, "MOST_HANDLES", 3)
+    expired = [await store.keep(f"old {n}".encode(), ONE, "t") for n in range(2)]
+    clock.now += RETENTION
+
+    live = [await store.keep(f"new {n}".encode(), ONE, "t") for n in range(3)]
+    await store.sweep()
+
+    assert [await read(store, each) for each in live] == [b"new 0", b"new 1", b"new 2"]
+    assert "No result is kept" in await refusal(store, expired[0])
