@@ -165,9 +165,8 @@ def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
 def _refusal_of_unnamed(name: str, state: SessionState) -> CallFailedError | None:
     """Return why a call of `name` is refused, if it is a tool that was never active; else None.
 
-    Such a tool has no name in the session yet. So `name` is compared with the names that the tools
-    of all leased servers would have, where policy denies the tool or an overlay (a folder of the
-    user's changes) disables it. The result is None if `name` is none of these.
+    The session has no name for such a tool. So `name` is compared with the name that each tool of a
+    leased server would have, if policy denies the tool or an overlay disables it.
     """
     for lease in state.servers:
         server = lease.spec.name
