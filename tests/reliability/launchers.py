@@ -346,6 +346,14 @@ CASES: dict[str, Case] = {
     "a script that calls npx": Case(
         lambda p: [str(wrapper(p))], _NPM_PLANTS[:1],
     ),
+    "a script for bun": Case(
+        lambda p: [str(bun_script(p)), "."],
+        (Clone.bunfig, Clone.tsconfig, Clone.dot_env),
+        needs=("npm:bun@1",),
+    ),
+    "a script for uv": Case(
+        lambda p: [str(uv_script(p)), "."], (Clone.uv_toml, Clone.python_version, Clone.venv)
+    ),
     "sh -c": Case(
         lambda p: ["sh", "-c", f"npx -y --package={p.tarball} {NPM_SERVER}"], _NPM_PLANTS[:1]
     ),
@@ -363,6 +371,27 @@ def wrapper(packages: Packages) -> Path:
     """Return a script of the user's own."""
     script = packages.wheel.parent / "my-server"
     script.write_text(f"#!/bin/sh\nexec npx -y --package={packages.tarball} {NPM_SERVER}\n")
+    script.chmod(0o755)
+    return script
+
+
+def bun_script(packages: Packages) -> Path:
+    """Return a script of the user's own whose first line names bun."""
+    script = packages.script.with_name("server-for-bun.js")
+    _, _, text = packages.script.read_text().partition("\n")
+    script.write_text(f"#!/usr/bin/env bun\n{text}")
+    script.chmod(0o755)
+    return script
+
+
+def uv_script(packages: Packages) -> Path:
+    """Return a script of the user's own whose first line names uv."""
+    script = packages.wheel.parent / "server-for-uv"
+    script.write_text(
+        "#!/usr/bin/env -S uv run --script\n"
+        f'# /// script\n# dependencies = ["{MODULE} @ file://{packages.wheel}"]\n# ///\n'
+        f"{packages.python_script.read_text()}"
+    )
     script.chmod(0o755)
     return script
 

@@ -196,3 +196,47 @@ def test_an_interpreter_that_a_version_manager_chooses_is_not_chosen_by_a_clone(
 
     assert (usual.argv, usual.is_elsewhere) == (("uvx", "server", "."), False)
     assert (held.argv, held.is_elsewhere) == (("uvx", "server", str(clone)), True)
+
+
+@pytest.mark.parametrize(
+    ("first_line", "file"),
+    [
+        ("#!/usr/bin/env bun", "bunfig.toml"),
+        ("#!/usr/bin/env -S uv run --script", "uv.toml"),
+        ("#!/usr/bin/env -S deno run -A", "deno.json"),
+        ("#! /opt/bun/bin/bun", "bunfig.toml"),
+    ],
+)
+def test_a_launcher_that_a_scripts_first_line_names_is_held_as_one_on_the_command_line(
+    clone: Path, tmp_path: Path, first_line: str, file: str
+) -> None:
+    script = tmp_path / "bin" / "tool"
+    script.parent.mkdir()
+    script.write_text(f"{first_line}\n")
+    script.chmod(0o755)
+    made = launching(clone, ("tool", "."))
+    usual = made.plan(made.argv, {"PATH": str(script.parent)})
+    (clone / file).write_text("")
+
+    held = made.plan(made.argv, {"PATH": str(script.parent)})
+
+    assert (usual.argv, usual.is_elsewhere) == (("tool", "."), False)
+    assert (held.argv, held.is_elsewhere) == (("tool", str(clone)), True)
+    assert file in held.reason
+
+
+def test_what_a_script_starts_in_its_first_line_looks_for_its_interpreter_as_if_typed(
+    clone: Path, tmp_path: Path
+) -> None:
+    (clone / ".tool-versions").write_text("python path:./evil")
+    shims = tmp_path / "asdf" / "shims"
+    shims.mkdir(parents=True)
+    script = tmp_path / "bin" / "tool"
+    script.parent.mkdir()
+    script.write_text("#!/usr/bin/env -S uv run --script\n")
+    script.chmod(0o755)
+    made = launching(clone, ("tool",))
+
+    held = made.plan(made.argv, {"PATH": f"{script.parent}:{shims}"})
+
+    assert ".tool-versions" in held.reason

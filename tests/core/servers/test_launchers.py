@@ -133,6 +133,48 @@ def test_what_a_text_for_a_shell_starts_is_seen() -> None:
     assert not reading(["/opt/run"], script=plain).is_reading
 
 
+@pytest.mark.parametrize(
+    ("interpreter", "name"),
+    [
+        (("/usr/bin/env", "bun"), "bunfig.toml"),
+        (("/usr/bin/env", "uv", "run", "--script"), "uv.toml"),
+        (("/usr/bin/env", "A=b", "deno", "run", "-A"), "deno.json"),
+        (("/usr/bin/env", "-i", "bun"), "bunfig.toml"),
+        (("/usr/bin/env", "npx", "tsx"), "tsconfig.json"),
+        (("/opt/bun",), "bunfig.toml"),
+        (("/usr/bin/env", "node", "--import", "tsx"), "node_modules"),
+    ],
+)
+def test_the_interpreter_of_a_script_reads_its_own_files(
+    interpreter: tuple[str, ...], name: str
+) -> None:
+    argv = ["/opt/server", "."]
+
+    found = reading(argv, interpreter=interpreter)
+
+    assert name in found.names
+    assert launch(argv, found, [name], project=PROJECT).is_elsewhere
+
+
+def test_arguments_of_a_script_still_mean_the_project_where_its_interpreter_is_held() -> None:
+    argv = ["server", ".", "--root=./src"]
+
+    found = reading(argv, interpreter=("/usr/bin/env", "bun"))
+
+    held = launch(argv, found, ["bunfig.toml"], project=PROJECT)
+    assert held.argv == ("server", PROJECT, f"--root={PROJECT}/src")
+
+
+@pytest.mark.parametrize(
+    "interpreter",
+    [(), ("/usr/bin/python3",), ("/usr/bin/env", "node"), ("/usr/bin/env", "ruby"), ("/bin/sh",)],
+)
+def test_an_interpreter_that_reads_only_its_script_is_not_held(
+    interpreter: tuple[str, ...],
+) -> None:
+    assert reading(["server", "."], interpreter=interpreter) == FilesRead()
+
+
 def test_python_is_not_let_search_the_folder_for_modules() -> None:
     argv = ["python3", "-u", "-m", "server", "."]
     found = reading(argv)

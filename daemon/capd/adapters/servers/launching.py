@@ -105,6 +105,7 @@ class Launching:
             self.argv,
             self.declared,
             script=_shell_script(command),
+            interpreter=_interpreter(command),
             shim_folder=_shim_folder(command, path),
         )
         if self.project and found.project_file:
@@ -281,6 +282,19 @@ def _shell_script(command: str) -> str:
     return data.decode(errors="replace")
 
 
+def _interpreter(command: str) -> tuple[str, ...]:
+    """Return the command line in the first line of the file of `command`; empty if it has none."""
+    match = re.match(rb"#![ \t]*(\S+)[ \t]*(.*)", _beginning(command))
+    if match is None:
+        return ()
+    program, argument = match[1].decode(errors="replace"), match[2].decode(errors="replace").strip()
+    if program_name(program) != "env":
+        return (program, argument) if argument else (program,)
+    # Only with -S does env split the line's one argument into words.
+    text = re.sub(r"^(?:-v?S|--split-string=)", "", argument)
+    return (program, *(word.strip("\"'") for word in text.split()))
+
+
 def _shim_folder(command: str, path: str) -> str:
     """Return the folder in which a version manager provides `command`; empty if none does.
 
@@ -288,10 +302,12 @@ def _shim_folder(command: str, path: str) -> str:
     """
     if not command:
         return ""
-    match = re.match(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?([\w.+-]+)", _beginning(command))
-    interpreter = shutil.which(match[1].decode(), path=path) if match else None
+    words = _interpreter(command)
+    is_env = bool(words) and program_name(words[0]) == "env"
+    named = next((word for word in words[is_env:] if re.fullmatch(r"[\w./+][\w./+-]*", word)), "")
+    interpreter = shutil.which(named, path=path) if named else None
     folders = [os.path.dirname(each) for each in (command, interpreter or "")]  # noqa: PTH120
-    if program_name(command) in _FIND_INTERPRETERS:
+    if {program_name(each) for each in (command, *words)} & _FIND_INTERPRETERS:
         # These programs run the interpreters on PATH, in the folder in which they start.
         folders += [each for each in path.split(os.pathsep) if _VERSIONS in shim_names(each)]
     return next((each for each in folders if shim_names(each)), "")

@@ -238,17 +238,21 @@ def reading(
     declared: Mapping[str, str] | None = None,
     *,
     script: str = "",
+    interpreter: Sequence[str] = (),
     shim_folder: str = "",
 ) -> FilesRead:
     """Return which files of its working directory the command `argv` would read or load.
 
     No file is read here: the result follows from the words of `argv` and from `declared`, the
     environment that the definition sets. In both, `{{PROJECT}}` and `{{CWD}}` are not filled in.
-    `script` is the text of the command if it is a shell script. `shim_folder` is the folder that
-    the command is in.
+    `script` is the text of the command if it is a shell script. `interpreter` is the command line
+    in the first line of the command's file (`#!/usr/bin/env bun`), empty if it has none.
+    `shim_folder` is the folder that the command is in.
     """
     words = list(argv[:_MOST_WORDS])
     found = _of_words(words)
+    if interpreter and not found.launcher and program_name(words[0]) not in _BY_PROGRAM:
+        found = _of_script(interpreter, words[1:])
     if script and not found.launcher:
         found = _of_text(script)
     if _is_path(words[0]) and _is_relative_path(words[0]):
@@ -355,6 +359,16 @@ def _of_words(words: Sequence[str]) -> FilesRead:
     if launcher is None:
         return _NOTHING
     return _PARSERS[launcher.runs](words, launcher)
+
+
+def _of_script(interpreter: Sequence[str], arguments: Sequence[str]) -> FilesRead:
+    """Return the files that a script's interpreter reads; `arguments` are those of the script."""
+    found = _of_words([*interpreter, "/script", *arguments])
+    if not found.is_reading and not found.project_file:
+        return _NOTHING
+    # The command line itself names only the script, so no option of the interpreter is added to it.
+    own = found.own_arguments_at - len(interpreter)
+    return replace(found, method="elsewhere", own_arguments_at=max(own, -1), safe_path_at=0)
 
 
 def _wrapped(words: Sequence[str]) -> FilesRead:
