@@ -6,6 +6,7 @@ for a client is reported and ignored, and so is a file that cannot be read.
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,15 +39,24 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
 
 
-def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits], list[str]]:
+def client_table(
+    own_file: Path | None = None, last_good: Mapping[str, ClientTraits] | None = None
+) -> tuple[Mapping[str, ClientTraits], list[str]]:
     """Return the table of clients, and a message for each unusable part of the user's file.
 
-    `own_file` is the user's file; None for capd's own table alone.
+    `own_file` is the user's file; None for capd's own table alone. If it cannot be read, the table
+    is `last_good`, or capd's own if that is empty or None.
     """
     lines = dict(_shipped_lines())
     problems: list[str] = []
     set_by_user: set[str] = set()
-    own = _read(own_file, problems)
+    try:
+        own = _read(own_file)
+    except (OSError, ValueError, RecursionError) as error:
+        problems.append(f"{own_file} is not used: {error}")
+        if last_good:
+            return last_good, problems
+        own = {}
     for name, each in own.items():
         line = _without(each, _OBSOLETE) if isinstance(each, dict) else each
         merged = {**lines.get(name, {}), **line} if isinstance(line, dict) else line
@@ -85,13 +95,10 @@ def _without(line: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: value for key, value in line.items() if key not in keys}
 
 
-def _read(own_file: Path | None, problems: list[str]) -> dict[str, Any]:
+def _read(own_file: Path | None) -> dict[str, Any]:
     if own_file is None:
         return {}
     try:
         return tomllib.loads(own_file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        problems.append(f"{own_file} is not used: {error}")
         return {}

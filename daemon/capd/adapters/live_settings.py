@@ -174,7 +174,7 @@ class LiveSettings:
         """Read the user's files again; return whether any setting has changed."""
         before = (self.effective, self.table, self._of_projects)
         self._file.load()
-        self.table, self._table_problems = self._client_table()
+        self.table, self._table_problems = client_table(self._clients, self.table)
         self.effective, self._variable_problems = self._effective(None)
         if self._began_with is None:
             self._began_with = self.current
@@ -256,11 +256,6 @@ class LiveSettings:
 
     def _user_layer(self, text: str) -> Layer:
         return parse_layer(text, Configuration, str(self.folder / CONFIG_FILE))
-
-    def _client_table(self) -> tuple[Mapping[str, ClientTraits], list[str]]:
-        table, problems = client_table(self._clients)
-        is_unread = any(each.startswith(f"{self._clients} is not used") for each in problems)
-        return (self.table if is_unread and self.table else table), problems
 
     def _project_file(self, project: str) -> LastGoodFile:
         file = Path(project, FILE_NAME)
