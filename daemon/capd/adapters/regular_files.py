@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from capd.core.folders import is_below
+
 
 @contextmanager
 def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.stat_result]]:
@@ -40,18 +42,14 @@ def opened_inside(root: Path, path: Path, whose: str = "its folder") -> Iterator
             out of the folder.
     """
     real_root, real = os.path.realpath(root), os.path.realpath(path)
-    if not _is_below(real, real_root):
+    if not is_below(real, real_root):
         raise OSError(errno.EPERM, f"it is outside of {whose}")
     with opened_regular(real, os.O_NOFOLLOW) as (descriptor, _):
         # Checked again on the open file: a folder above it may have been replaced meanwhile.
         link = Path(f"/proc/self/fd/{descriptor}")
-        if link.is_symlink() and not _is_below(os.fspath(link.readlink()), real_root):
+        if link.is_symlink() and not is_below(os.fspath(link.readlink()), real_root):
             raise OSError(errno.EPERM, f"it is outside of {whose}")
         yield descriptor
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip("/") + "/")
 
 
 def read_up_to(descriptor: int, most_bytes: int) -> bytes:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 
 from capd.adapters.regular_files import opened_regular
+from capd.core.folders import is_below
 from capd.core.trust.named_files import MOST_NAMES, named_files
 from capd.core.trust.startable import Startable
 from capd_protos.types import ServerSpec
@@ -62,7 +63,7 @@ def startable(server: ServerSpec) -> Startable:
     for name in names:
         path = os.path.normpath(os.path.join(project, os.path.expanduser(name)))  # noqa: PTH111, PTH118 - text to text, two thousand times
         real = os.path.realpath(path)
-        if not (_is_inside(path, project) or _is_inside(real, project)):
+        if not (is_below(path, project) or is_below(real, project)):
             continue
         try:
             digest = digest_of(path)
@@ -70,13 +71,9 @@ def startable(server: ServerSpec) -> Startable:
             problem = f"{path} cannot be read: {error.strerror}"
             continue
         if digest:
-            shown = os.path.relpath(path, project) if _is_inside(path, project) else path
+            shown = os.path.relpath(path, project) if is_below(path, project) else path
             files[shown] = digest if real == path else f"{digest} at {real}"
     return Startable(server, project, files, problem)
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip("/") + "/")
 
 
 def digest_of(path: str) -> str:

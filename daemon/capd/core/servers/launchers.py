@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from capd.core.folders import is_at_or_below
 from capd.core.lazy_patterns import lazy_pattern
 
 LaunchMethod = Literal["script_shell", "safe_path", "elsewhere"]
@@ -340,7 +341,8 @@ def outside(folders: str, project: str) -> str:
     kept = [
         each
         for each in folders.split(":")
-        if posixpath.isabs(each) and not (project and _is_below(posixpath.normpath(each), project))
+        if posixpath.isabs(each)
+        and not (project and is_at_or_below(posixpath.normpath(each), project))
     ]
     return ":".join(kept)
 
@@ -726,10 +728,6 @@ def _is_relative_path(word: str) -> bool:
     if not word or _URL.match(word):
         return False
     return not posixpath.isabs(word)
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _absolute(word: str, project: str) -> str:

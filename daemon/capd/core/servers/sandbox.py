@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from capd.core.errors import CapdError
+from capd.core.folders import is_at_or_below
 from capd.core.servers.own_folders import PACKAGES, FolderCover
 from capd_protos.types import SandboxLevel
 
@@ -311,7 +312,7 @@ def _guard(machine: SandboxFeatures, where: SandboxPaths, masked: Masked) -> tup
 
 
 def _hidden_by(path: str, masked: Masked) -> bool:
-    return any(_is_below(path, each) for each in (*masked.folders, *masked.files))
+    return any(is_at_or_below(path, each) for each in (*masked.folders, *masked.files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +353,7 @@ def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
     The last mount at or above the path decides.
     """
     # Of two mounts at one place the later one counts, and `max` takes the first of equals.
-    above = reversed([each for each in mounts if _is_below(path, each.path)])
+    above = reversed([each for each in mounts if is_at_or_below(path, each.path)])
     deepest = max(above, key=lambda each: len(each.path.rstrip("/")), default=None)
     return deepest is None or not deepest.is_hiding
 
@@ -433,7 +434,7 @@ def _landlock(
     readable = (*system, *_NEEDED_OF_RUN, *tool_folders(where), *_packages(where))
     writable = ("/dev", *_writable(where))
     for path in (*masked.folders, *masked.files):
-        if any(_is_below(path, each) for each in (*readable, *writable)):
+        if any(is_at_or_below(path, each) for each in (*readable, *writable)):
             raise SandboxMissingError(
                 f"Landlock alone cannot hide {path}, which is below what it may read: install"
                 f" bubblewrap, {_OR_LESS}"
@@ -457,7 +458,7 @@ def tool_folders(where: SandboxPaths) -> list[str]:
     hidden = (where.home, _TEMPORARY)
     found: list[str] = []
     for folder in (posixpath.dirname(where.command), *where.path):
-        if folder in hidden or not any(_is_below(folder, each) for each in hidden):
+        if folder in hidden or not any(is_at_or_below(folder, each) for each in hidden):
             continue
         found += _parts_of_installation(folder, where.home)
         if folder != posixpath.join(where.home, _WITH_KEYS):
@@ -468,17 +469,13 @@ def tool_folders(where: SandboxPaths) -> list[str]:
 def _parts_of_installation(folder: str, home: str) -> list[str]:
     """Return what the programs in `folder` need from the folders beside it."""
     for place, parts in _INSTALLATIONS.items():
-        if _is_below(folder, posixpath.join(home, place)):
+        if is_at_or_below(folder, posixpath.join(home, place)):
             return [posixpath.join(home, each) for each in parts]
     prefix = posixpath.dirname(folder)
     if posixpath.basename(folder) != "bin" or prefix in {home, _TEMPORARY}:
         return []
     if posixpath.basename(prefix) in _VIRTUAL_ENVIRONMENTS:
         return [prefix]
-    if any(_is_below(prefix, posixpath.join(home, each)) for each in _VERSIONS):
+    if any(is_at_or_below(prefix, posixpath.join(home, each)) for each in _VERSIONS):
         return [prefix]
     return [posixpath.join(prefix, each) for each in _BESIDE_BIN]
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from capd.core.folders import is_at_or_below
 from capd.core.globs import GlobSet, matches
 from capd.core.protocol.resource_uris import spellings
 from capd.core.sessions.approval import DESTRUCTIVE, AskRule, Hint, counts_as_destructive
@@ -168,7 +169,7 @@ def policy_for(
         for pattern, rules in clients
         if any(matches(name, pattern.casefold()) for name in known)
     ]
-    tables += [rules for folder, rules in projects if _is_within(project, folder)]
+    tables += [rules for folder, rules in projects if is_at_or_below(project, folder)]
     return shared_policy(tuple(table for table in tables if not table.is_empty))
 
 
@@ -236,8 +237,3 @@ def _matches_all(pattern: str, server: str) -> bool:
 
 def _speaks_of(pattern: str, server: str) -> bool:
     return matches(server, _parts(pattern)[0])
-
-
-def _is_within(project: str, folder: str) -> bool:
-    inside = folder.rstrip("/")
-    return project == inside or project.startswith(inside + "/")
