@@ -12,15 +12,16 @@ import trio
 import yaml
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from capd.actor_clients.index import IndexClient
 from capd.actors.index import index as index_actor
-from capd.actors.session.index import INDEX, MOST_PROJECTS, REPLIES
+from capd.actors.session.index import MOST_PROJECTS
 from capd.adapters.tokens.token_counts import count
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
 from capd.runtime.bus import AskTimeoutError
 from capd_protos import finder
-from capd_protos.index import IndexEntry, IndexListed, ListIndex, WriteIndex
+from capd_protos.index import IndexEntry
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -60,8 +61,8 @@ Entries = dict[str, IndexEntry]
 async def indexed(world: World, is_so: Callable[[Entries], bool] = bool) -> None:
     """Wait until the index has the expected state."""
     while True:
-        reply = await world.bus.ask(INDEX, ListIndex(), REPLIES, 1000.0)
-        if isinstance(reply, IndexListed) and is_so({e.id.name: e for e in reply.entries}):
+        reply = await IndexClient(world.bus).entries(timeout=1000.0)
+        if is_so({e.id.name: e for e in reply.entries}):
             return
         await trio.sleep(0.02)
 
@@ -116,9 +117,8 @@ async def test_nobody_waits_for_counts_that_would_change_nothing(
 ) -> None:
     monkeypatch.setattr("capd.actors.index.index.LEARN_PATIENCE", math.inf)
     async with running_world(tmp_path, counts=Held(), pieces=Held()) as world:
-        reply = await world.bus.ask(INDEX, ListIndex(), REPLIES, 60.0)
+        reply = await IndexClient(world.bus).entries(timeout=60.0)
 
-        assert isinstance(reply, IndexListed)
         assert {each.id.name for each in reply.entries} >= {"alpha", "beta"}
 
 
@@ -136,7 +136,7 @@ async def test_a_map_that_may_be_larger_than_its_room_waits_for_the_counts(
             await trio.sleep(0.02)
 
         async def ask() -> None:
-            replies.append(await world.bus.ask(INDEX, ListIndex(), REPLIES, 60.0))
+            replies.append(await IndexClient(world.bus).entries(timeout=60.0))
 
         world.nursery.start_soon(ask)
         await pieces.was_asked.wait()
@@ -241,7 +241,7 @@ async def test_what_a_person_set_counts_for_a_session_however_many_projects_come
 ) -> None:
     async with running_world(tmp_path, counts=Real(), pieces=Real()) as world:
         await indexed(world)
-        await world.bus.ask(INDEX, WriteIndex(), REPLIES, 1000.0)
+        await IndexClient(world.bus).write(timeout=1000.0)
         by_hand(world, "mine/alpha")
         await world.reload()
         await indexed(world, lambda has: not has["alpha"].is_automatic)
@@ -500,7 +500,7 @@ async def test_sessions_that_ask_at_once_wait_for_one_index(
         replies = []
 
         async def one() -> None:
-            replies.append(await world.bus.ask(INDEX, ListIndex("/project"), REPLIES, 1000.0))
+            replies.append(await IndexClient(world.bus).entries("/project", timeout=1000.0))
 
         async with trio.open_nursery() as nursery:
             for _ in range(5):
@@ -509,7 +509,7 @@ async def test_sessions_that_ask_at_once_wait_for_one_index(
         # Twice if the catalog is just being read again.
         assert asked.count("/project") in {1, 2}
         assert len(replies) == 5
-        assert all(isinstance(each, IndexListed) and each == replies[0] for each in replies)
+        assert all(each == replies[0] for each in replies)
 
 
 def test_of_a_large_catalog_only_the_first_entries_are_counted(

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.actors.session.index import INDEX, IndexCache
+from capd.actor_clients.names import INDEX
+from capd.actors.session.index import IndexCache
 from capd.runtime.mailbox import IncomingRequest
 from capd_protos import index as messages
 from capd_protos.codec import MsgpackCodec

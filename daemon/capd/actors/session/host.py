@@ -19,6 +19,7 @@ import structlog
 import trio
 
 from capd.actor_clients.embedder import EmbedderClient
+from capd.actor_clients.names import CURATOR
 from capd.actors.memory_trimming import MemoryTrimmer
 from capd.actors.session.drain import Drain
 from capd.actors.session.hooks import answering, hook_turn, keyed_turn
@@ -54,7 +55,7 @@ from capd_protos import finder, registry, settings, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.ledger import SessionNote
 from capd_protos.socket import Hello
-from capd_protos.types import ActorName, InstanceId, SessionKey
+from capd_protos.types import InstanceId, SessionKey
 
 
 async def call_from_outside(session: Session, request: messages.CallTool) -> messages.ToolCalled:
@@ -86,7 +87,6 @@ async def call_from_outside(session: Session, request: messages.CallTool) -> mes
     return messages.ToolCalled(key, "result", result)
 
 
-NAME = ActorName("curator")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 Hint = (
     supervisor.ServerToolsChanged
@@ -185,7 +185,7 @@ class SessionHost:
                 for name, run in kept.items():
                     nursery.start_soon(partial(kept_running, log=log), name, run)
                 await serve(
-                    self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status
+                    self._bus, CURATOR, REQUESTS, self._replied, log=log, task_status=task_status
                 )
         finally:
             # If nobody cancelled this actor, it has failed and is restarted. Its successor does not

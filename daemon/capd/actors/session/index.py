@@ -12,6 +12,7 @@ from contextlib import suppress
 import structlog
 import trio
 
+from capd.actor_clients.index import IndexClient
 from capd.actors.session.policy import Denials
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.core.index.summaries import Suggestions, call_of, suggestions, surrounding_texts
@@ -22,14 +23,12 @@ from capd.core.sessions.policy import Policy
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import NotActivatedError, SessionPlace
 from capd.core.sessions.session_view import SessionView
-from capd.runtime.bus import AskFailedError, AskTimeoutError, Bus, PeerUnreachableError
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd_protos import index as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.index import IndexEntry
-from capd_protos.types import ActorName, CapabilityId, CapabilityRestriction
+from capd_protos.types import CapabilityId, CapabilityRestriction
 
-INDEX = ActorName("index")
-REPLIES: MsgpackCodec[messages.Reply] = MsgpackCodec(messages.Reply)
 NEWS: MsgpackCodec[messages.IndexChanged] = MsgpackCodec(messages.IndexChanged)
 TOPIC = "index.changed"
 ASK_TIMEOUT = 4.0
@@ -39,7 +38,6 @@ MOST_PROJECTS = 32
 MOST_TOOLS = 64
 """The most names of the tool `capability` for which texts are counted. Clients name it differently;
 the table of clients has a dozen names."""
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 log = structlog.get_logger(actor="curator")
 _Entries = dict[CapabilityId, IndexEntry]
@@ -57,6 +55,7 @@ class IndexCache:
 
     def __init__(self, bus: Bus, pieces: PieceCounts | None = None) -> None:
         self._bus = bus
+        self._index = IndexClient(bus)
         self._pieces = pieces or PieceCounts()
         self._last_map = TriggerMap()
         self._entries: OrderedDict[str, _Entries] = OrderedDict()
@@ -142,15 +141,13 @@ class IndexCache:
     async def _ask(self, project: str) -> None:
         try:
             with trio.fail_after(ASK_TIMEOUT):
-                reply = await self._bus.ask(
-                    INDEX, messages.ListIndex(project), REPLIES, ASK_TIMEOUT
-                )
-        except (*_UNANSWERED, trio.TooSlowError) as error:
+                reply = await self._index.entries(project, timeout=ASK_TIMEOUT)
+        except (ActorUnavailableError, trio.TooSlowError) as error:
             log.info("index_not_known", reason=str(error))
             return
         # If the index is not known yet, `IndexChanged` follows once it is.
         self._unanswered.pop(project, None)
-        if isinstance(reply, messages.IndexListed) and reply.is_known:
+        if reply.is_known:
             self._entries[project] = {entry.id: entry for entry in reply.entries}
             self._restrictions[project] = [
                 CapabilityRestriction(entry.id, entry.threshold, entry.is_automatic)

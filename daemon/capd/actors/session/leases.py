@@ -15,8 +15,9 @@ import msgspec
 import structlog
 import trio
 
+from capd.actor_clients.names import REGISTRY, SUPERVISOR
 from capd.actors.session.services import SessionContext
-from capd.adapters.servers.instance import Instance
+from capd.adapters.servers.instance import FOLLOWED, Instance
 from capd.adapters.step_boundary import boundary
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.protocol.resource_subscriptions import ResourceSubscriptions
@@ -27,11 +28,10 @@ from capd.core.sessions.session import NO_INSTANCE, ServerLease
 from capd.core.sessions.session_place import NotActivatedError
 from capd.core.tools.tool_edits import edited_tools
 from capd.runtime.boundary import contained
-from capd.runtime.bus import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.bus import ActorUnavailableError
 from capd_protos import registry, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import (
-    ActorName,
     CapabilitySpec,
     InstanceId,
     ServerIdentity,
@@ -39,18 +39,11 @@ from capd_protos.types import (
     SessionKey,
 )
 
-REGISTRY = ActorName("registry")
-SUPERVISOR = ActorName("supervisor")
 REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
 SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
 
-_FOLLOWED = ("prompts", "resources")
-"""The lists whose changes are announced, besides the list of tools."""
-
 ASK_TIMEOUT = 5.0
 ACQUIRE_TIMEOUT = 120.0
-
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 log = structlog.get_logger(actor="curator")
 
@@ -79,7 +72,7 @@ class SessionLeases:
         # Servers of acquire requests without a reply. The supervisor may have granted a lease.
         self._unanswered: dict[ServerIdentity, ServerSpec] = {}
         # For each list, the servers that offered it when `changed_lists` was last called.
-        self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
+        self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in FOLLOWED}
         self._releasing: Counter[ServerIdentity] = Counter()
         self._released = trio.Event()
         self.is_over = False
@@ -101,14 +94,14 @@ class SessionLeases:
 
         The servers of a list are those that run and offer it.
         """
-        before, self._offering = self._offering, {what: [] for what in _FOLLOWED}
+        before, self._offering = self._offering, {what: [] for what in FOLLOWED}
         for lease in self._state.servers:
             instance = self._instances.get(lease.instance)
             if instance is not None and instance.server_connection.is_alive:
-                for what in _FOLLOWED:
+                for what in FOLLOWED:
                     if what in instance.server_connection.capabilities:
                         self._offering[what].append(lease.identity)
-        return [what for what in _FOLLOWED if before[what] != self._offering[what]]
+        return [what for what in FOLLOWED if before[what] != self._offering[what]]
 
     @asynccontextmanager
     async def in_call(self, server: ServerIdentity) -> AsyncIterator[ServerLease]:
@@ -174,7 +167,7 @@ class SessionLeases:
         """
         try:
             return await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, waits + ASK_TIMEOUT)
-        except _UNANSWERED as error:
+        except ActorUnavailableError as error:
             raise NotActivatedError(
                 f"capd's registry does not answer: {error}. Try again."
             ) from None
@@ -187,7 +180,7 @@ class SessionLeases:
         """
         try:
             return await self._bus.ask(SUPERVISOR, request, SUPERVISOR_REPLIES, timeout)
-        except _UNANSWERED as error:
+        except ActorUnavailableError as error:
             raise NotActivatedError(
                 f"capd's supervisor does not answer: {error}. Try again."
             ) from None

@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 import trio
 
+from capd.actor_clients.registry import RegistryClient
 from capd.actors.finder.tool_tokens import Counts
 from capd.adapters.mistake_checks import MistakeChecks
 from capd.adapters.timed_reads import TimedReads
@@ -23,22 +24,17 @@ from capd.core.memories.known_memories import KnownMemories, known_memories, tex
 from capd.core.memories.lessons import Lessons
 from capd.core.memories.outcomes import Outcomes
 from capd.runtime.boundary import contained
-from capd.runtime.bus import AskFailedError, AskTimeoutError, Bus, PeerUnreachableError
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd.runtime.saver import Saver, not_saved
 from capd_protos import curator as messages
-from capd_protos import registry
-from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, MemorySpec
+from capd_protos.types import MemorySpec
 
-REGISTRY = ActorName("registry")
 ASK_TIMEOUT = 3.0
 """Seconds. A session that is not answered in time starts without its memories."""
 MOST_PROJECTS = 256
 """Projects whose memories are kept. One that has a session is never dropped."""
 SAVE_PAUSE = 0.5
 
-_REPLIES: MsgpackCodec[registry.MemoriesListed] = MsgpackCodec(registry.MemoriesListed)
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 NO_MEMORIES = KnownMemories()
 
 log = structlog.get_logger(actor="curator")
@@ -74,7 +70,7 @@ class MemoryCatalog:
 
         Without `counts` the price of a memory is its bytes, an upper bound of its tokens.
         """
-        self._bus = bus
+        self._registry = RegistryClient(bus)
         self._counts = counts
         self._store = store
         self.checks = MistakeChecks()
@@ -173,10 +169,9 @@ class MemoryCatalog:
         )
 
     async def _ask(self, project: str) -> None:
-        request = registry.ListMemories(project)
         try:
-            reply = await self._bus.ask(REGISTRY, request, _REPLIES, ASK_TIMEOUT)
-        except _UNANSWERED as error:
+            reply = await self._registry.memories(project, timeout=ASK_TIMEOUT)
+        except ActorUnavailableError as error:
             log.warning("memories_not_asked", reason=str(error))
             return
         memories = tuple(reply.memories)

@@ -10,14 +10,10 @@ import time
 import structlog
 import trio
 
+from capd.actor_clients.ledger import LedgerClient
 from capd.core.tools.curation import WINDOW
-from capd.runtime.bus import AskFailedError, AskTimeoutError, Bus, PeerUnreachableError
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd_protos import ledger
-from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName
-
-LEDGER = ActorName("ledger")
-REPLIES: MsgpackCodec[ledger.Reply] = MsgpackCodec(ledger.Reply)
 
 REFRESH = 5.0
 ASK_TIMEOUT = 5.0
@@ -26,8 +22,6 @@ PATIENCE = 0.1
 MOST_TOOLS = 256
 """How many tools are kept, the most used ones. The rest are used too rarely to matter."""
 
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
-
 log = structlog.get_logger(actor="curator")
 
 
@@ -35,7 +29,7 @@ class RecentUses:
     """How often each tool was used in the last day, as the ledger last answered."""
 
     def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+        self._ledger = LedgerClient(bus)
         self._uses: list[ledger.Use] = []
         self._ask_again_at = float("-inf")
         self._is_wanted = trio.Event()
@@ -63,10 +57,9 @@ class RecentUses:
         while True:
             await self._is_wanted.wait()
             self._is_wanted = trio.Event()
-            request = ledger.CountUses(time.time() - WINDOW)
             try:
-                reply = await self._bus.ask(LEDGER, request, REPLIES, ASK_TIMEOUT)
-            except _UNANSWERED as error:
+                reply = await self._ledger.uses(time.time() - WINDOW, timeout=ASK_TIMEOUT)
+            except ActorUnavailableError as error:
                 log.info("uses_unknown", reason=str(error))
                 continue
             if isinstance(reply, ledger.UsesCounted):

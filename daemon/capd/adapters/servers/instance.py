@@ -16,6 +16,7 @@ from capd.core.back_references import weakly
 from capd_protos.types import ServerName, SessionKey
 
 FOLLOWED = ("prompts", "resources")
+"""The lists whose changes are announced to sessions, besides the list of tools."""
 GATHERED_FOR = 0.1
 """Changes within so many seconds are reported once. A server that changes many entries in a loop
 needs less time, and two calls are usually further apart."""
