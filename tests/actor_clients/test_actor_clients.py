@@ -110,9 +110,11 @@ def whole(client: type[ActorClient], ask: Ask, sent: msgspec.Struct, *replies: A
 
 
 ROWS: list[Row] = [
-    (
-        *(RegistryClient, lambda c: c.route(ROUTE), ROUTE),
-        *(registry.MessageRouted(Decision("abstain")), Decision("abstain")),
+    *whole(
+        RegistryClient,
+        lambda c: c.route(ROUTE, timeout=LATEST),
+        ROUTE,
+        registry.MessageRouted(Decision("abstain")),
     ),
     *whole(
         RegistryClient,
@@ -218,7 +220,8 @@ ROWS: list[Row] = [
         supervisor.DependenciesFailed("org/tool", "exit code 1"),
     ),
     (
-        *(SupervisorClient, lambda c: c.leave_install(S), supervisor.LeaveInstall(S)),
+        *(SupervisorClient, lambda c: c.leave_install(S, "7", timeout=LATEST)),
+        *(supervisor.LeaveInstall(S, "7"),),
         *(supervisor.LeasesReleased(), None),
     ),
     *whole(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -9,7 +10,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd_protos import curator, supervisor
-from capd_protos.types import InstanceId, ServerName
+from capd_protos.types import InstanceId, ServerName, SessionKey
 
 from .fakes import FakeProcess, Json, Script, text, tool
 from .world import CURATOR, CURATOR_REPLIES, LINGER, OWN, running_world
@@ -230,17 +231,17 @@ async def test_a_disable_that_its_client_cancels_lets_go_all_the_same(
         params = {"name": "capability", "arguments": {"action": "disable", "name": "both"}}
         request = {"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": params}
         cancel = {"method": "notifications/cancelled", "params": {"requestId": "x"}}
-        curator_of = world.host._sessions[next(iter(world.host._sessions))].session
 
         # The cancellation comes in the moment in which the first release is asked.
-        asked = curator_of.activation.leases.ask_supervisor
+        supervisor = world.host.services.supervisor
+        release = supervisor.release
 
-        async def ask(request: object, timeout: float) -> object:
+        async def late(*args: Any, **options: Any) -> list[SessionKey]:
             await client.send({"jsonrpc": "2.0", **cancel})
             await trio.sleep(1)
-            return await asked(request, timeout)  # type: ignore[arg-type]
+            return await release(*args, **options)
 
-        curator_of.activation.leases.ask_supervisor = ask  # type: ignore[method-assign,assignment]
+        supervisor.release = late  # type: ignore[method-assign]
         await client.send(request)
         await trio.sleep(20)
 

@@ -4,7 +4,7 @@ from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import REGISTRY
 from capd_protos import registry as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import CapabilitySpec, Decision, ServerIdentity, ToolDefinition
+from capd_protos.types import CapabilitySpec, ServerIdentity, ToolDefinition
 
 _MESSAGE_ROUTED: MsgpackCodec[messages.MessageRouted] = MsgpackCodec(messages.MessageRouted)
 _CAPABILITY_RESOLVED: MsgpackCodec[messages.CapabilityResolved | messages.CapabilityUnknown] = (
@@ -56,10 +56,10 @@ class RegistryClient(ActorClient):
     actor = REGISTRY
 
     async def route(
-        self, request: messages.RouteMessage, *, timeout: float = ANSWER_TIMEOUT
-    ) -> Decision:
+        self, request: messages.RouteMessage, *, timeout: float
+    ) -> messages.MessageRouted:
         """Return the decision on which capability a user's message asks for."""
-        return (await self._ask(request, _MESSAGE_ROUTED, timeout)).decision
+        return await self._ask(request, _MESSAGE_ROUTED, timeout)
 
     async def resolve(
         self, name: str, project: str = "", *, timeout: float = ANSWER_TIMEOUT

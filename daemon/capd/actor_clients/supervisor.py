@@ -84,9 +84,9 @@ class SupervisorClient(ActorClient):
         """Run the scripts that install what servers need; skip those whose check passes."""
         return await self._ask(request, _DEPENDENCIES_READY, timeout)
 
-    async def leave_install(self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT) -> None:
-        """Stop waiting for dependency scripts on behalf of a session."""
-        await self._ask(messages.LeaveInstall(session), _HOLDS_RELEASED, timeout)
+    async def leave_install(self, session: SessionKey, wait: str, *, timeout: float) -> None:
+        """End a session's wait for dependency scripts; `wait` is the id in its request."""
+        await self._ask(messages.LeaveInstall(session, wait), _HOLDS_RELEASED, timeout)
 
     async def log_in(
         self, request: messages.LogIn, *, timeout: float

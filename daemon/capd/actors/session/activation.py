@@ -18,7 +18,9 @@ import structlog
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from capd.actors.session.installing import OnProgress, ask_with_progress
+from capd.actor_clients.names import REGISTRY, SUPERVISOR
+from capd.actors.session.asking import must_answer
+from capd.actors.session.installing import OnProgress, install
 from capd.actors.session.leases import ASK_TIMEOUT, SessionLeases
 from capd.actors.session.policy import Denials
 from capd.actors.session.services import SessionContext
@@ -44,6 +46,7 @@ from capd.core.sessions.session import (
 from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.taps.catalog import Unknown
 from capd.core.tools.tool_edits import edited_tools
+from capd.runtime.bus import ActorUnavailableError
 from capd_protos import registry, supervisor
 from capd_protos.curator import CapabilityUsed
 from capd_protos.ledger import ActivationNote
@@ -96,6 +99,8 @@ class Activation:
         self._place = context.place
         self._state = context.state
         self._bus = context.services.bus
+        self._registry = context.services.registry
+        self._supervisor = context.services.supervisor
         self._definitions = context.services.definitions
         self._environments = context.services.environments
         self._on_step = on_step
@@ -392,17 +397,15 @@ class Activation:
             held = self._state.lease_served_by(instance)
             if held is None:
                 return
-            request = supervisor.ListServerTools(instance)
             try:
-                reply = await self.leases.ask_supervisor(request, ASK_TIMEOUT)
-            except NotActivatedError as error:
+                listed = await self._supervisor.tools(instance, timeout=ASK_TIMEOUT)
+            except ActorUnavailableError as error:
                 # Nobody waits for the consequences of an event, so the failure is only logged.
                 self._log.warning("tools_not_followed", instance=instance, reason=str(error))
                 return
-            if isinstance(reply, supervisor.ServerTools):
-                tools = edited_tools(reply.tools, held.spec.edits)
-                step = self._state.update_server(held.identity, instance, tools)
-                await self._apply(step)
+            tools = edited_tools(listed, held.spec.edits)
+            step = self._state.update_server(held.identity, instance, tools)
+            await self._apply(step)
 
     async def _active(self, name: str) -> CapabilityId | None:
         """Return the id of the active capability called `name`; None if no active one is meant.
@@ -425,20 +428,18 @@ class Activation:
         Raises:
             NotActivatedError: the registry does not answer.
         """
-        request = registry.ResolveCapability(str(capability), self._place.project)
-        resolved = await self.leases.ask_registry(request)
+        with must_answer(REGISTRY):
+            resolved = await self._registry.resolve(str(capability), self._place.project)
         return isinstance(resolved, registry.CapabilityResolved) and any(
             server_identity(each) == server for each in resolved.capability.servers
         )
 
     async def _resolve(self, name: str) -> registry.CapabilityResolved:
-        resolved = await self.leases.ask_registry(
-            registry.ResolveCapability(name, self._place.project)
-        )
+        with must_answer(REGISTRY):
+            resolved = await self._registry.resolve(name, self._place.project)
         if isinstance(resolved, registry.CapabilityUnknown):
             why = Unknown(resolved.reason, await self._denials.permitted(resolved.near))
             raise NotActivatedError(own_tools.unknown(name, why))
-        assert isinstance(resolved, registry.CapabilityResolved)
         return resolved
 
     async def _enable(
@@ -582,12 +583,12 @@ class Activation:
             [each for each in capability.requires if each not in scripts],
             [server.program for server in capability.servers if server.program],
         )
-        reply = await ask_with_progress(self._bus, self.leases.ask_supervisor, request, on_progress)
+        with must_answer(SUPERVISOR):
+            reply = await install(self._bus, self._supervisor, request, on_progress)
         if isinstance(reply, supervisor.DependenciesFailed):
             name = capability.id.name
             text = own_tools.dependency_failed(name, reply.dependency, reply.message)
             raise NotActivatedError(text)
-        assert isinstance(reply, supervisor.DependenciesReady)
         return reply.installed
 
     @asynccontextmanager
@@ -609,8 +610,8 @@ class Activation:
                     barred = self._state.policy.restrict_capability(lease.via)
                     if barred is not None:
                         raise NotActivatedError(f"'{lease.spec.name}' is {barred.reason}.")
-                    request = registry.ResolveCapability(str(lease.via), self._place.project)
-                    resolved = await self.leases.ask_registry(request)
+                    with must_answer(REGISTRY):
+                        resolved = await self._registry.resolve(str(lease.via), self._place.project)
                     if isinstance(resolved, registry.CapabilityResolved):
                         await self._install(resolved.capability, resolved.scripts)
                 ready = await self.leases.acquire(lease.spec)

@@ -1,12 +1,13 @@
 """Waits for dependency scripts on behalf of a session, and passes their progress on."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 
 import msgspec
 import trio
 
+from capd.actor_clients.supervisor import SupervisorClient
 from capd.core.errors import CapdError
 from capd.runtime.bus import Bus
 from capd_protos import supervisor
@@ -19,31 +20,34 @@ INSTALL_TIMEOUT = 900.0
 LEAVE_TIMEOUT = 5.0
 
 OnProgress = Callable[[str], None]
-Ask = Callable[[msgspec.Struct, float], Awaitable[supervisor.Reply]]
 
 _WAITS = count(1)
 """Ids of waits, unique in this process: several starts of a session may wait at a time."""
 
 
-async def ask_with_progress(
-    bus: Bus, ask: Ask, request: supervisor.InstallDependencies, on_progress: OnProgress
-) -> supervisor.Reply:
-    """Send `request` with `ask` and return the reply.
+async def install(
+    bus: Bus,
+    client: SupervisorClient,
+    request: supervisor.InstallDependencies,
+    on_progress: OnProgress,
+) -> supervisor.DependenciesReady | supervisor.DependenciesFailed:
+    """Have the dependencies in `request` installed, and return how that ended.
 
     Until the reply comes, call `on_progress` with each line of progress. If the wait ends without a
     reply, the supervisor is told that this session waits no longer.
 
-    Raises: as `ask`.
+    Raises:
+        ActorUnavailableError: the supervisor does not answer.
     """
     request = msgspec.structs.replace(request, wait=str(next(_WAITS)))
     try:
         async with _reporting(bus, request.scripts, on_progress):
-            return await ask(request, INSTALL_TIMEOUT)
+            return await client.install(request, timeout=INSTALL_TIMEOUT)
     except BaseException:
         # Cancelled or timed out: the supervisor ends a script that nobody waits for.
         limit = trio.move_on_after(LEAVE_TIMEOUT)
         with trio.CancelScope(shield=True), limit, suppress(CapdError):
-            await ask(supervisor.LeaveInstall(request.session, request.wait), LEAVE_TIMEOUT)
+            await client.leave_install(request.session, request.wait, timeout=LEAVE_TIMEOUT)
         raise
 
 

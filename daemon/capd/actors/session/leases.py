@@ -4,18 +4,18 @@
                   ├──a call is under way──> postponed until the last one ends
                   └──a start needs it──> set aside until that ends (core/sessions/pending_starts)
 
-This module also sends a session's requests to the supervisor and the registry.
+The supervisor grants them.
 """
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
-import msgspec
 import structlog
 import trio
 
-from capd.actor_clients.names import REGISTRY, SUPERVISOR
+from capd.actor_clients.names import SUPERVISOR
+from capd.actors.session.asking import must_answer
 from capd.actors.session.services import SessionContext
 from capd.adapters.servers.instance import FOLLOWED, Instance
 from capd.adapters.step_boundary import boundary
@@ -29,8 +29,7 @@ from capd.core.sessions.session_place import NotActivatedError
 from capd.core.tools.tool_edits import edited_tools
 from capd.runtime.boundary import contained
 from capd.runtime.bus import ActorUnavailableError
-from capd_protos import registry, supervisor
-from capd_protos.codec import MsgpackCodec
+from capd_protos import supervisor
 from capd_protos.types import (
     CapabilitySpec,
     InstanceId,
@@ -39,9 +38,6 @@ from capd_protos.types import (
     SessionKey,
 )
 
-REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
-SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
-
 ASK_TIMEOUT = 5.0
 ACQUIRE_TIMEOUT = 120.0
 
@@ -49,10 +45,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class SessionLeases:
-    """The leases of one session on servers: acquires, keeps and releases them.
-
-    It also asks the supervisor and the registry about these servers.
-    """
+    """The leases of one session on servers: acquires, keeps and releases them."""
 
     def __init__(self, context: SessionContext) -> None:
         self.subscribed = ResourceSubscriptions()
@@ -62,7 +55,7 @@ class SessionLeases:
         """The tasks that the session listens for, by their ids."""
         self._place = context.place
         self._state = context.state
-        self._bus = context.services.bus
+        self._supervisor = context.services.supervisor
         self._instances = context.services.instances
         self._connection = context.connection
         self._calls: Counter[InstanceId] = Counter()
@@ -153,37 +146,9 @@ class SessionLeases:
                     left.leave(self._place.key)
         with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
             try:
-                await self.ask_supervisor(supervisor.ReleaseSession(self._place.key), ASK_TIMEOUT)
-            except NotActivatedError as error:
+                await self._supervisor.release_session(self._place.key, timeout=ASK_TIMEOUT)
+            except ActorUnavailableError as error:
                 log.warning("release_failed", session=self._place.key, reason=str(error))
-
-    async def ask_registry(self, request: msgspec.Struct, *, waits: float = 0.0) -> registry.Reply:
-        """Send a request to the registry and return its reply.
-
-        `waits` is how many seconds the registry may wait for the model, on top of `ASK_TIMEOUT`.
-
-        Raises:
-            NotActivatedError: the registry does not answer.
-        """
-        try:
-            return await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, waits + ASK_TIMEOUT)
-        except ActorUnavailableError as error:
-            raise NotActivatedError(
-                f"capd's registry does not answer: {error}. Try again."
-            ) from None
-
-    async def ask_supervisor(self, request: msgspec.Struct, timeout: float) -> supervisor.Reply:
-        """Send a request to the supervisor and return its reply.
-
-        Raises:
-            NotActivatedError: the supervisor does not answer within `timeout` seconds.
-        """
-        try:
-            return await self._bus.ask(SUPERVISOR, request, SUPERVISOR_REPLIES, timeout)
-        except ActorUnavailableError as error:
-            raise NotActivatedError(
-                f"capd's supervisor does not answer: {error}. Try again."
-            ) from None
 
     @asynccontextmanager
     async def starting(self, servers: Collection[ServerSpec]) -> AsyncIterator[None]:
@@ -244,7 +209,8 @@ class SessionLeases:
             place.far_folder,
         )
         try:
-            reply = await self.ask_supervisor(request, ACQUIRE_TIMEOUT)
+            with must_answer(SUPERVISOR):
+                reply = await self._supervisor.acquire(request, timeout=ACQUIRE_TIMEOUT)
         except BaseException:
             # Cancelled or timed out: the supervisor may still grant the lease.
             self._unanswered[identity] = server
@@ -257,7 +223,6 @@ class SessionLeases:
                 uris, tasks = self.subscribed.at(reply.identity), self.watched.at(reply.identity)
                 instance.join(self._connection, uris, tasks)
             return reply
-        assert isinstance(reply, supervisor.ServerRefused)
         raise NotActivatedError(own_tools.server_failed(server.name, reply.message, reply.stderr))
 
     async def _release_unanswered(self, identity: ServerIdentity, server: ServerSpec) -> None:
@@ -266,12 +231,11 @@ class SessionLeases:
         if lease is not None and lease.instance != NO_INSTANCE:
             return
         try:
-            listed = await self.ask_supervisor(supervisor.ListServers(), ASK_TIMEOUT)
-        except NotActivatedError as error:
+            entries = await self._supervisor.servers(timeout=ASK_TIMEOUT)
+        except ActorUnavailableError as error:
             log.warning("release_failed", session=self._place.key, reason=str(error))
             return
-        assert isinstance(listed, supervisor.ServersListed)
-        for entry in listed.servers:
+        for entry in entries:
             if entry.identity == identity and self._place.key in entry.leases:
                 log.info("start_given_up", session=self._place.key, server=server.name)
                 await self._release_now(identity, entry.instance)
@@ -298,14 +262,14 @@ class SessionLeases:
         left = self._instances.get(instance)
         if left is not None:
             left.leave(self._place.key)
-        request = supervisor.ReleaseServer(self._place.key, instance)
         held_by: list[SessionKey] = []
         self._releasing[server] += 1
         try:
             with trio.CancelScope(shield=True):
-                reply = await self.ask_supervisor(request, ASK_TIMEOUT)
-                held_by = reply.held_by if isinstance(reply, supervisor.LeasesReleased) else []
-        except NotActivatedError as error:
+                held_by = await self._supervisor.release(
+                    self._place.key, instance, timeout=ASK_TIMEOUT
+                )
+        except ActorUnavailableError as error:
             log.warning("release_failed", session=self._place.key, reason=str(error))
         finally:
             self._releasing[server] -= 1

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from capd.actor_clients.names import REGISTRY
+from capd.actors.session.asking import must_answer
 from capd.actors.session.installing import progress_callback
 from capd.actors.session.parts import SessionParts
 from capd.actors.session.scripts import SessionScripts
@@ -46,6 +48,7 @@ class OwnCalls:
         self._activation = parts.activation
         self._search_tools = search
         self._environments = parts.context.services.environments
+        self._registry = parts.context.services.registry
         self._skills = parts.skills
         self._results = parts.results
 
@@ -137,12 +140,10 @@ class OwnCalls:
         return text_result(text, is_error=not outcome.is_ok)
 
     async def _list(self) -> Outcome:
-        reply = await self._activation.leases.ask_registry(
-            registry.ListCapabilities(self._place.project)
-        )
-        assert isinstance(reply, registry.CapabilitiesListed)
+        with must_answer(REGISTRY):
+            entries = await self._registry.capabilities(self._place.project)
         # Reversed, so that of two capabilities with the same name the first tap's stays.
-        winners = {e.name: e for e in reversed(reply.capabilities) if e.is_routable}
+        winners = {e.name: e for e in reversed(entries) if e.is_routable}
         domain, denied = self._place.domain, await self._denials.all()
         inside = [e for _, e in sorted(winners.items()) if is_inside(domain, e.domains)]
         shown = [
@@ -155,11 +156,11 @@ class OwnCalls:
 
     async def _discover(self, intent: str) -> Outcome:
         denied = await self._denials.all()
-        reply = await self._activation.leases.ask_registry(
-            registry.DiscoverCapabilities(
-                intent, domain=self._place.domain, project=self._place.project, denied=denied
-            )
+        request = registry.DiscoverCapabilities(
+            intent, domain=self._place.domain, project=self._place.project, denied=denied
         )
+        with must_answer(REGISTRY):
+            reply = await self._registry.discover(request)
         if not isinstance(reply, registry.CapabilitiesFound):
             return Outcome(own_tools.MODEL_NOT_READY, is_ok=False)
         hits = [

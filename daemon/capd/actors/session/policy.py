@@ -8,10 +8,11 @@ servers. A session without policy rules does not ask the finder.
 from collections.abc import Iterable
 
 from capd.actor_clients.finder import FinderClient
+from capd.actor_clients.names import FINDER, REGISTRY
 from capd.actor_clients.registry import RegistryClient
+from capd.actors.session.asking import must_answer
 from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
-from capd.runtime.bus import ActorUnavailableError
 from capd_protos import finder
 from capd_protos.types import CapabilityId
 
@@ -43,11 +44,8 @@ class Denials:
         policy = self._view.policy
         if not policy.off:
             return []
-        try:
+        with must_answer(REGISTRY):
             known = await self._registry.capabilities(self._view.project, timeout=ASK_TIMEOUT)
-        except ActorUnavailableError as error:
-            text = f"capd's registry does not answer: {error}. Try again."
-            raise NotActivatedError(text) from None
         ids = (CapabilityId(each.tap, each.name) for each in known)
         return [id_ for id_ in ids if policy.restrict_capability(id_) is not None]
 
@@ -55,10 +53,8 @@ class Denials:
         rules = rules_of(self._view)
         if not rules:
             return []
-        try:
+        with must_answer(FINDER):
             reply = await self._finder.denied(rules, self._view.project, timeout=ASK_TIMEOUT)
-        except ActorUnavailableError as error:
-            raise NotActivatedError(f"capd's finder does not answer: {error}. Try again.") from None
         if not reply.is_known:
             text = "capd is still reading what is installed, and what policy denies of it."
             raise NotActivatedError(f"{text} Try again in a moment.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from capd.actor_clients.definitions import DefinitionsClient
 from capd.actor_clients.finder import FinderClient
 from capd.actor_clients.registry import RegistryClient
+from capd.actor_clients.supervisor import SupervisorClient
 from capd.actors.session.approval_service import ApprovalService, ApprovalStore
 from capd.actors.session.client_habits import HabitSaver, HabitStore
 from capd.actors.session.client_skill_reads import ClientSkillReads
@@ -42,6 +43,7 @@ class SessionServices:
     definitions: DefinitionsClient
     finder: FinderClient
     registry: RegistryClient
+    supervisor: SupervisorClient
     instances: HandleTable[InstanceId, Instance]
     environments: SessionEnvironments
     journal: Journal
@@ -90,6 +92,7 @@ def session_services(
         DefinitionsClient(bus),
         FinderClient(bus),
         RegistryClient(bus),
+        SupervisorClient(bus),
         instances,
         environments,
         # Not `or`: a journal in which nothing waits is false.

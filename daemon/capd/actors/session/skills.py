@@ -8,7 +8,9 @@ from collections.abc import Collection
 
 import trio
 
+from capd.actor_clients.names import REGISTRY
 from capd.actors.session.activation import Activation
+from capd.actors.session.asking import must_answer
 from capd.actors.session.services import SessionContext
 from capd.core.protocol.outcomes import RefusedError
 from capd.core.sessions.session_place import NotActivatedError, Outcome
@@ -42,17 +44,17 @@ class Skills:
 
     def __init__(self, context: SessionContext, activation: Activation) -> None:
         self._finder = context.services.finder
+        self._registry = context.services.registry
         self._state = context.state
         self._activation = activation
 
     async def prompts(self) -> list[bytes]:
         """Return every skill as an entry of `prompts/list`; none if they could not be loaded."""
         try:
-            reply = await self._activation.leases.ask_registry(registry.ListSkills())
-        except NotActivatedError:
+            entries = await self._registry.skills()
+        except ActorUnavailableError:
             return []
-        assert isinstance(reply, registry.SkillsListed)
-        return [prompt(each.prompt, each.skill) for each in reply.skills]
+        return [prompt(each.prompt, each.skill) for each in entries]
 
     async def prompt(self, name: str) -> bytes | None:
         """Use the skill whose prompt has this name: switch on what it needs, and return its text.
@@ -109,10 +111,10 @@ class Skills:
         )
 
     async def _used(self, name: str) -> registry.SkillText | registry.SkillUnknown:
-        reply = await self._activation.leases.ask_registry(registry.ReadSkill(name))
+        with must_answer(REGISTRY):
+            reply = await self._registry.read_skill(name)
         if isinstance(reply, registry.SkillUnknown):
             return reply
-        assert isinstance(reply, registry.SkillText)
         switched = await self._switch_on(reply.entry.skill.capabilities)
         return registry.SkillText(reply.entry, skill_text(reply.text, switched))
 

@@ -16,8 +16,11 @@ import msgspec
 import structlog
 import trio
 
+from capd.actor_clients.client import ANSWER_TIMEOUT
+from capd.actor_clients.names import REGISTRY
 from capd.actors.control import documents
 from capd.actors.session.activation import Resolved
+from capd.actors.session.asking import must_answer
 from capd.actors.session.curation import Curation, CurationResult, ToolCandidate
 from capd.actors.session.memories import MOST_OF_A_TURN
 from capd.actors.session.parts import SessionParts
@@ -146,6 +149,7 @@ class SessionTurns:
         self._state = context.state
         self._view = context.view
         self._environments = context.services.environments
+        self._registry = context.services.registry
         self._curation = Curation(context, parts.activation)
         self._budget = TaskBudget(context, parts.memories)
         self.recent_prompts = RecentPrompts()
@@ -654,11 +658,11 @@ class SessionTurns:
                 restrictions=self._parts.index.restrictions(),
                 waits=waits,
             )
-            reply = await activation.leases.ask_registry(request, waits=waits)
+            with must_answer(REGISTRY):
+                reply = await self._registry.route(request, timeout=waits + ANSWER_TIMEOUT)
         except NotActivatedError as error:
             log.warning("not_routed", session=self._place.key, reason=str(error))
             return Decision("abstain", "model_not_ready"), None
-        assert isinstance(reply, registry.MessageRouted)
         known = Resolved(reply.resolved, changes) if reply.resolved is not None else None
         return reply.decision, known
 
