@@ -20,7 +20,6 @@ from capd.actor_clients import names
 from capd.actor_clients.curator import CuratorClient
 from capd.actor_clients.registry import RegistryClient
 from capd.actor_clients.settings import SettingsClient
-from capd.actors.memory_trimming import return_after_work
 from capd.adapters import parsed_taps, platform
 from capd.adapters.clients.unix_listener import (
     AlreadyServedError,
@@ -33,6 +32,7 @@ from capd.adapters.clients.unix_listener import (
     sole_daemon,
 )
 from capd.adapters.live_settings import LiveSettings
+from capd.adapters.memory_trimming import return_after_work
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.servers import sandboxing
 from capd.adapters.servers.login_path import is_from_shell, login_variables, merged

@@ -20,6 +20,9 @@ LINK_PREFIX = b'{"capd":'
 """Every link frame starts with these bytes, so whoever only passes lines on need not parse them to
 recognise one."""
 
+RESULT_SCHEMA = 1
+"""The member `schema` of every result of a control method."""
+
 LINE_LIMIT_BYTES = 32 * 1024 * 1024
 """A longer line from a client is discarded and answered with `INVALID_REQUEST`."""
 

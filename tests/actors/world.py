@@ -16,7 +16,6 @@ import trio
 from capd.actors.control.connection import Control
 from capd.actors.definitions import Definitions
 from capd.actors.finder.finder import ToolFinder
-from capd.actors.finder.tool_tokens import Counts
 from capd.actors.gateway.gateway import Gateway
 from capd.actors.index.index import Index
 from capd.actors.ledger import Ledger
@@ -40,6 +39,7 @@ from capd.adapters.live_settings import LiveSettings
 from capd.adapters.model.minilm import ADAPTER_SHA256, MODEL
 from capd.adapters.routing_files import read_profile
 from capd.adapters.servers.http.logins import Logins
+from capd.adapters.tokens.counted_texts import Counts
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
 from capd.core.sessions.session_rules import SessionRules

@@ -9,6 +9,7 @@ from capd.actors.control import documents
 from capd.actors.control.actors import ASK_TIMEOUT, Actors, MethodError, accepted
 from capd.actors.control.callers import is_person
 from capd.adapters.clients.peers import Peer
+from capd.adapters.clients.turn_document import turn_document
 from capd.core.sessions.own_tools import for_person
 from capd_protos import curator, supervisor
 from capd_protos import socket as frames
@@ -72,7 +73,7 @@ class ActionMethods:
             params.again,
         )
         taken = accepted(await self._actors.curator.take_hook_turn(request, timeout=TURN_TIMEOUT))
-        return documents.turn(taken)
+        return turn_document(taken)
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:
         request = curator.TakeTurn(
@@ -85,7 +86,7 @@ class ActionMethods:
             params.again,
         )
         taken = accepted(await self._actors.curator.take_turn(request, timeout=TURN_TIMEOUT))
-        return documents.turn(taken)
+        return turn_document(taken)
 
     async def _enable(self, params: frames.CapabilityParams, peer: Peer) -> dict[str, Any]:
         ask, session = self._actors.curator, SessionKey(params.session)

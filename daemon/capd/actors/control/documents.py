@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 
 from capd.adapters.clients.session_environment import Stored
-from capd.core.sessions import hook_context
 from capd.core.sessions.own_tools import for_person
 from capd.core.tools.call_cards import call_card
 from capd.core.tools.overall_ranking import Match, ranked_together
 from capd_protos import curator, embedder, finder, registry, settings, supervisor
 from capd_protos import ledger as messages
+from capd_protos.socket import RESULT_SCHEMA
 from capd_protos.tokens import SessionTokens
 from capd_protos.types import CapabilityId, CapabilitySpec, SessionKey
 
-SCHEMA = 1
+SCHEMA = RESULT_SCHEMA
 
 Document = dict[str, Any]
 NO_METRICS: Mapping[CapabilityId, Document] = {}
@@ -174,47 +174,6 @@ def discovered(
             for hit in found.hits
         ],
         "skills": [_found_skill(hit) for hit in skills],
-    }
-
-
-def words(taken: curator.TurnTaken) -> str:
-    """Return all texts of a turn for the model, joined into one."""
-    return hook_context.join_texts(
-        taken.index, taken.bootstrap, taken.context, taken.suggestion, taken.memories
-    )
-
-
-def turn(taken: curator.TurnTaken) -> Document:
-    """Return the document `turn`: the decision, the changes, and the texts for the model."""
-    decision = taken.decision
-    return {
-        "schema": SCHEMA,
-        "session": taken.session,
-        "outcome": decision.outcome,
-        "name": decision.id.name if decision.id else "",
-        "reason": decision.reason,
-        "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
-        "suggested": [id_.name for id_ in decision.suggested],
-        "unusable": [
-            {
-                "name": each.id.name,
-                "reason": each.reason,
-                "keys": list(each.keys),
-                "programs": list(each.programs),
-            }
-            for each in decision.unusable
-        ],
-        "suggestion": taken.suggestion,
-        "tools": taken.tools,
-        "changed": {"added": taken.added, "removed": taken.removed},
-        "context": words(taken),
-        "ms": taken.ms,
-        "problem": taken.problem,
-        "memories": taken.memories,
-        "left_out": msgspec.to_builtins(taken.left_out),
-        "budgeted": taken.budgeted,
-        "notice": taken.notice,
-        "held": taken.is_held,
     }
 
 

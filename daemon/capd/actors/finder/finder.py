@@ -23,11 +23,11 @@ from capd.actor_clients.registry import RegistryClient
 from capd.actors.finder.indexing import distinct, index_servers, index_session
 from capd.actors.finder.skill_search import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.finder.tool_sets import ToolSet, ToolSets
-from capd.actors.finder.tool_tokens import Counts, ToolTokens
+from capd.actors.finder.tool_tokens import ToolTokens
 from capd.actors.finder.tool_vectors import ToolVectors
 from capd.adapters.catalog_memory import trim_after_load
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.tokens.counted_texts import CountedTexts
+from capd.adapters.tokens.counted_texts import CountedTexts, Counts
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
 from capd.core.index.token_costs import TokenCosts

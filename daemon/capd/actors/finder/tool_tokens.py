@@ -1,12 +1,11 @@
 """Counts how many tokens each known tool takes in a list."""
 
 from collections.abc import Container
-from typing import Protocol
 
 import structlog
 import trio
 
-from capd.adapters.tokens.counted_texts import NotCountedError
+from capd.adapters.tokens.counted_texts import Counts, NotCountedError
 from capd.core.sessions.surface import renamed
 from capd.core.tools.known_tools import KnownTools
 from capd_protos.types import WireName
@@ -14,18 +13,6 @@ from capd_protos.types import WireName
 MOST_CATALOGS = 4
 
 log = structlog.get_logger(actor="finder")
-
-
-class Counts(Protocol):
-    """Counts the tokens of texts (`adapters/tokens/counted_texts`)."""
-
-    async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
-        """Return the token count of each text.
-
-        Raises:
-            NotCountedError: some could not be counted.
-        """
-        ...
 
 
 class ToolTokens:

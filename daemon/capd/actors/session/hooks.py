@@ -16,10 +16,10 @@ import msgspec
 import structlog
 import trio
 
-from capd.actors.control import documents
 from capd.actors.session.held_turns import FIRST_LOOK, TurnInProgress
 from capd.actors.session.session import Session
 from capd.actors.session.turns import TurnContext
+from capd.adapters.clients.turn_document import turn_words
 from capd.runtime.boundary import contained
 from capd_protos import curator as messages
 from capd_protos.types import Decision
@@ -110,7 +110,7 @@ async def _answer_in_time(
     if held is not None:
         taken = await _awaited(session, held, trio.current_time() + prompt.patience)
         if is_delivered:
-            session.tokens.turned(documents.words(taken))
+            session.tokens.turned(turn_words(taken))
         return taken
     # A hook that asks again too late has got no text for its held turn, so its prompt is taken as a
     # new one, not as a repeated one.
@@ -120,7 +120,7 @@ async def _answer_in_time(
         return _empty(session, Decision("abstain", "repeated"))
     taken = await _taken_in_time(session, prompt, nursery)
     if is_delivered:
-        session.tokens.turned(documents.words(taken))
+        session.tokens.turned(turn_words(taken))
     return taken
 
 
@@ -203,7 +203,7 @@ async def _awaited(
         early = msgspec.structs.replace(
             early, bootstrap=await session.turns.project_files(early_context)
         )
-    said = documents.words(early)
+    said = turn_words(early)
     log.info("hook_answered_early", session=session.place.key, is_told=bool(said))
     return early
 

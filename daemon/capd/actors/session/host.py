@@ -20,7 +20,6 @@ import trio
 
 from capd.actor_clients.embedder import EmbedderClient
 from capd.actor_clients.names import CURATOR
-from capd.actors.memory_trimming import MemoryTrimmer
 from capd.actors.session.drain import Drain
 from capd.actors.session.hooks import answering, hook_turn, keyed_turn
 from capd.actors.session.model_keeping import ModelKeeping
@@ -38,6 +37,7 @@ from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.parking import Parking
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.large_frames import read_all
+from capd.adapters.memory_trimming import MemoryTrimmer
 from capd.adapters.servers.callers import CallHooks
 from capd.adapters.step_boundary import boundary
 from capd.adapters.trust.real_paths import RealPaths

@@ -16,10 +16,9 @@ import structlog
 import trio
 
 from capd.actor_clients.registry import RegistryClient
-from capd.actors.finder.tool_tokens import Counts
 from capd.adapters.mistake_checks import MistakeChecks
 from capd.adapters.timed_reads import TimedReads
-from capd.adapters.tokens.counted_texts import NotCountedError
+from capd.adapters.tokens.counted_texts import Counts, NotCountedError
 from capd.core.memories.known_memories import KnownMemories, known_memories, texts_of
 from capd.core.memories.lessons import Lessons
 from capd.core.memories.outcomes import Outcomes

@@ -14,9 +14,8 @@ import structlog
 import trio
 
 from capd.actor_clients.finder import FinderClient
-from capd.actors.finder.tool_tokens import Counts
 from capd.actors.session.policy import rules_of
-from capd.adapters.tokens.counted_texts import NotCountedError
+from capd.adapters.tokens.counted_texts import Counts, NotCountedError
 from capd.adapters.tokens.token_counts import VOCABULARY
 from capd.core.records.token_account import Kind, TokenAccount
 from capd.core.results.large_results import Result

@@ -18,13 +18,13 @@ import trio
 
 from capd.actor_clients.client import ANSWER_TIMEOUT
 from capd.actor_clients.names import REGISTRY
-from capd.actors.control import documents
 from capd.actors.session.activation import Resolved
 from capd.actors.session.asking import must_answer
 from capd.actors.session.curation import Curation, CurationResult, ToolCandidate
 from capd.actors.session.memories import MOST_OF_A_TURN
 from capd.actors.session.parts import SessionParts
 from capd.actors.session.task_budget import TaskBudget, TurnPlan
+from capd.adapters.clients.turn_document import turn_document, turn_words
 from capd.core.back_references import weakly
 from capd.core.protocol.outcomes import text_result
 from capd.core.routing.cleaning import is_system_content
@@ -205,8 +205,8 @@ class SessionTurns:
         # Note the prompt, so that a hook that sends the same text later is seen as a repetition.
         self.recent_prompts.is_again(text, "", time.monotonic())
         taken = await self.take(text)
-        self._parts.tokens.turned(documents.words(taken))
-        return msgspec.json.encode(documents.turn(taken))
+        self._parts.tokens.turned(turn_words(taken))
+        return msgspec.json.encode(turn_document(taken))
 
     async def call_turn(self, arguments: msgspec.Raw) -> bytes:
         """Answer a call of `capd_turn`, which a hook makes on the session's own connection."""
@@ -238,7 +238,7 @@ class SessionTurns:
             # If the hook were answered now, the client would ask its model with the old list.
             with trio.move_on_after(RELIST_TIMEOUT):
                 await connection.until_listed()
-        text = self._parts.tokens.turned(documents.words(taken))
+        text = self._parts.tokens.turned(turn_words(taken))
         return text_result(hook_context.hook_output(text, taken.notice))
 
     def notice(self, decision: Decision, problem: str = "") -> str:

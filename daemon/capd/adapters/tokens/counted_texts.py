@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from typing import Protocol
 
 import trio
 
@@ -28,6 +29,18 @@ class NotCountedError(CapdError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.counts: dict[bytes, int] = {}
+
+
+class Counts(Protocol):
+    """Counts the tokens of texts, as `CountedTexts` does."""
+
+    async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
+        """Return the token count of each text.
+
+        Raises:
+            NotCountedError: some could not be counted.
+        """
+        ...
 
 
 class CountedTexts:

@@ -3,7 +3,7 @@
 import trio
 from trio.testing import MockClock
 
-from capd.actors.memory_trimming import LOOK, STILL, WORKED, return_after_work
+from capd.adapters.memory_trimming import LOOK, STILL, WORKED, return_after_work
 
 
 async def returns(busy: list[float], autojump_clock: MockClock) -> list[int]:
