@@ -198,6 +198,9 @@ class Clone:
         self.write(".yarnrc.yml", "plugins:\n  - path: ./evil.cjs\n")
         self.write("package.json", '{"name": "z"}')
 
+    def env_yarn(self) -> None:
+        self.write(".env.yarn", f"NODE_OPTIONS=--require {self.folder}/evil.cjs\n")
+
     def bunfig(self) -> None:
         self.write("bunfig.toml", 'preload = ["./evil.cjs"]\n')
 
@@ -297,7 +300,7 @@ CASES: dict[str, Case] = {
     ),
     "yarn dlx": Case(
         lambda p: ["yarn", "dlx", "-q", "-p", f"{NPM_SERVER}@{p.tarball}", NPM_SERVER, "."],
-        (Clone.yarn_path, Clone.yarn_plugin, Clone.npmrc, Clone.node_modules),
+        (Clone.yarn_path, Clone.yarn_plugin, Clone.env_yarn, Clone.npmrc, Clone.node_modules),
         needs=("npm:@yarnpkg/cli-dist@4",),
     ),
     "bunx": Case(

@@ -40,6 +40,10 @@ _COMPOSE = (
     *("docker-compose.override.yaml", "docker-compose.override.yml"),
     *(".env", "docker-bake.hcl", "docker-bake.json", "Dockerfile"),
 )
+_BUN_ENV = (
+    *(".env", ".env.local", ".env.development", ".env.production", ".env.test"),
+    *(".env.development.local", ".env.production.local", ".env.test.local"),
+)
 _TYPESCRIPT = ("tsconfig.json", "jsconfig.json")
 
 
@@ -65,13 +69,13 @@ TABLE: tuple[Launcher, ...] = (
     ),
     Launcher(
         ("yarn", "yarnpkg"),
-        (*_NODE, ".yarnrc", ".yarnrc.yml", ".yarn", ".pnp.cjs", "yarn.lock"),
+        (*_NODE, ".yarnrc", ".yarnrc.yml", ".env.yarn", ".yarn", ".pnp.cjs", "yarn.lock"),
         runs="package",
     ),
     Launcher(("corepack",), (*_NODE, ".yarnrc", ".yarnrc.yml", ".corepack.env")),
     Launcher(
         ("bun", "bunx"),
-        (*_NODE, "bunfig.toml", ".bunfig.toml", ".env", *_TYPESCRIPT, "bun.lock", "bun.lockb"),
+        (*_NODE, "bunfig.toml", ".bunfig.toml", *_BUN_ENV, *_TYPESCRIPT, "bun.lock", "bun.lockb"),
         runs="package",
     ),
     Launcher(("tsx", "ts-node", "jiti", "esbuild-register"), (*_NODE, *_TYPESCRIPT), runs="file"),
@@ -114,15 +118,24 @@ TABLE: tuple[Launcher, ...] = (
     Launcher(("direnv",), (".envrc", ".env")),
     Launcher(("nix", "nix-shell"), ("flake.nix", "flake.lock", "shell.nix", "default.nix")),
     Launcher(("devbox",), ("devbox.json", "devbox.lock")),
-    Launcher(("bundle", "bundler", "rake"), ("Gemfile", "Gemfile.lock", ".bundle", "Rakefile")),
+    Launcher(
+        ("bundle", "bundler", "rake"),
+        (
+            *("Gemfile", "Gemfile.lock", "gems.rb", "gems.locked", ".bundle"),
+            *("Rakefile", "rakefile", "Rakefile.rb", "rakefile.rb"),
+        ),
+    ),
     Launcher(
         ("make", "gmake", "just", "task"),
         (
             *("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", ".justfile"),
-            *("Taskfile.yml", "Taskfile.yaml", ".env"),
+            *("Taskfile.yml", "Taskfile.yaml", "Taskfile.dist.yml", "Taskfile.dist.yaml"),
+            *("taskfile.yml", "taskfile.yaml", "taskfile.dist.yml", "taskfile.dist.yaml"),
+            *(".taskrc.yml", ".taskrc.yaml", ".env"),
         ),
     ),
-    Launcher(("ruby", "perl", "php", "lua", "Rscript", "osascript"), (), runs="file"),
+    Launcher(("R", "Rscript"), (".Rprofile", ".Renviron"), runs="r"),
+    Launcher(("ruby", "perl", "php", "lua", "osascript"), (), runs="file"),
     Launcher(("sh", "bash", "dash", "zsh", "ksh", "fish"), (), runs="shell"),
 )
 """The known launchers. Any other program is assumed to read no files of its folder."""
@@ -642,6 +655,13 @@ def _file(words: Sequence[str], launcher: Launcher) -> FilesRead:
     return found if found.is_reading or found.project_file else _NOTHING
 
 
+def _r(words: Sequence[str], launcher: Launcher) -> FilesRead:
+    found = _file(words, launcher)
+    if "--vanilla" in words and not found.project_file:
+        return _NOTHING
+    return found
+
+
 def _shell(words: Sequence[str], _: Launcher) -> FilesRead:
     options = _options(words, 1, _VALUED["shell"])
     has_text = any(
@@ -673,6 +693,7 @@ _PARSERS: Mapping[str, Callable[[Sequence[str], Launcher], FilesRead]] = {
     "python": _python,
     "node": _node,
     "file": _file,
+    "r": _r,
     "shell": _shell,
     "docker": _docker,
 }
