@@ -191,9 +191,11 @@ def _spread(home: Home, values: dict[str, str]) -> dict[str, str]:
     return {key: values[key] for key in keys[::3]}
 
 
-def _telling_runners(home: Home) -> None:
-    folder = home.folder / "bin"
-    folder.mkdir()
+def _telling_runners(home: Home, folder: Path) -> None:
+    """Put programs that tell everything first on the PATH.
+
+    `folder` must be outside the sessions' project: no program of a project runs a server.
+    """
     text = TELLS.format(folder=home.folder, python=sys.executable, plain=PLAIN_SERVER, tag=home.tag)
     for name in ("npx", "uvx", "docker", "node", "uv", "bunx"):
         (folder / name).write_text(text)
@@ -226,13 +228,13 @@ def _follow(socket: str, heard: list[str]) -> None:
 
 
 def test_no_value_of_the_public_taps_secrets_is_told_to_anybody(
-    home: Home, public_tap: Path
+    home: Home, public_tap: Path, tmp_path: Path
 ) -> None:
     texts = [file.read_text() for file in public_tap.glob("capabilities/*/*.toml")]
     keys = sorted({key for text in texts for key in re.findall(r"\{\{ENV:(\w+)\}\}", text)})
     values = {key: f"canary/{n}+{key[::-1]}==" for n, key in enumerate(keys)}
     own = _spread(home, values)
-    _telling_runners(home)
+    _telling_runners(home, tmp_path)
     providers = _providers(public_tap)
     home.start()
     heard: list[str] = []
