@@ -96,6 +96,34 @@ async def test_python_searches_no_clone_and_stays_in_it(clone: Path) -> None:
     assert "json.py" in reason
 
 
+@pytest.mark.parametrize(
+    "file", ["google/cloud/storage/__init__.py", "ns/part.py", "json/__init__.abi3.so"]
+)
+async def test_python_searches_no_package_of_a_clone_that_has_no_module_of_its_own(
+    clone: Path, file: str
+) -> None:
+    (clone / file).parent.mkdir(parents=True)
+    (clone / file).write_text("")
+
+    _, is_safe, reason = await started(clone, launching(clone, (sys.executable, "-c", WHERE)))
+
+    assert is_safe
+    assert file in reason
+
+
+async def test_folders_that_python_imports_nothing_from_hold_it_back_in_nothing(
+    clone: Path,
+) -> None:
+    for file in ("node_modules/gyp/gyp.py", ".venv/lib/json.py", "src/lib/index.ts"):
+        (clone / file).parent.mkdir(parents=True)
+        (clone / file).write_text("")
+    (clone / "src/again").symlink_to(clone / "src")
+
+    _, is_safe, reason = await started(clone, launching(clone, (sys.executable, "-c", WHERE)))
+
+    assert (is_safe, reason) == (False, "")
+
+
 async def test_what_is_trusted_starts_as_it_is(clone: Path, tmp_path: Path) -> None:
     (clone / "package.json").write_text("{}")
     made = launching(clone, (wrapper(tmp_path), "dlx", "server"), lambda _: True)

@@ -211,7 +211,7 @@ def look(folder: str, found: FilesRead, home: str) -> list[str]:
     above it are not searched.
 
     If the launcher may import any module, `folder` is searched for one, even if it is home. Then
-    one more text may follow: the name of such a file, or why `folder` was not searched to its end.
+    one more text may follow: the path of such a file, or why `folder` was not searched to its end.
     """
     there: list[str] = []
     for place in _upwards(folder, home):
@@ -238,23 +238,30 @@ def _is_users_own(folder: str, home: str) -> bool:
     return real_home not in {"", "/"} and f"{real_home}/".startswith(f"{folder.rstrip('/')}/")
 
 
-def _modules(folder: str) -> Iterable[str]:
-    """Return the name of a file in `folder` that Python could import, as a list of one name.
+def _modules(folder: str) -> list[str]:
+    """Return the path of a file below `folder` that Python could import, as a list of one path.
 
-    The list is empty if there is none. If the folder cannot be searched, its one text says why.
+    A folder without `__init__` counts, too: Python joins it with an installed package of its name
+    (a namespace package, such as `google`). The list is empty if there is no such file. If `folder`
+    cannot be searched, its one text says why.
     """
-    try:
-        with os.scandir(folder) as entries:
-            for number, entry in enumerate(entries):
-                if number > _MOST_ENTRIES:
-                    return ["many files"]
-                if entry.name.endswith(_MODULES):
-                    return [entry.name]
-                inits = (f"{entry.path}/__init__{suffix}" for suffix in _MODULES)
-                if any(map(os.path.lexists, inits)):
-                    return [f"{entry.name}/__init__.py"]
-    except OSError:
-        return ["a folder that cannot be read"]
+    folders, left = [folder], _MOST_ENTRIES
+    for each in folders:
+        try:
+            with os.scandir(each) as entries:
+                for entry in entries:
+                    left -= 1
+                    if left < 0:
+                        return ["many files"]
+                    if entry.name.endswith(_MODULES):
+                        return [os.path.relpath(entry.path, folder)]
+                    is_name = entry.name.isidentifier() and entry.name != "node_modules"
+                    if is_name and entry.is_dir():
+                        folders.append(entry.path)
+        except OSError:
+            # Python finds nothing in a folder below that cannot be read.
+            if each == folder:
+                return ["a folder that cannot be read"]
     return []
 
 
