@@ -41,6 +41,7 @@ from capd.adapters.systemd import Notifier
 from capd.adapters.tracing import TRACES
 from capd.core.errors import CapdError
 from capd.core.machine_conditions import MachineLimits, check_machine
+from capd.runtime.boundary import kept_running
 from capd.runtime.bus import Bus
 from capd.runtime.pulse import beat
 from capd.runtime.supervision import Child, supervise
@@ -100,6 +101,7 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     for folder in (Path(where.state), Path(where.cache)):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
+        stack.callback(notifier.close)
         known = [*problems, *degraded]
         locks: list[PlaceLock] = []
         # The lock of the state folder is taken first: two daemons with different sockets must not
@@ -223,15 +225,19 @@ class Daemon:
             trio.open_nursery() as around,
         ):
             self._bus = bus
+            # None of these may end the daemon with an error, for example when no thread can be
+            # started because the user has too many processes.
+            keep = partial(kept_running, log=log)
             # Started outside of the scope that it cancels, so that it also sees a second signal.
             around.start_soon(self._follow_signals, around)
-            around.start_soon(self._take_login_path)
-            around.start_soon(self._keep_place)
-            around.start_soon(return_after_work)
+            around.start_soon(keep, "login path", self._take_login_path)
+            around.start_soon(keep, "socket", self._keep_place)
+            around.start_soon(keep, "memory trimming", return_after_work)
             if self._has_terminal:
                 around.start_soon(self._follow_terminal)
-            around.start_soon(TRACES.run, self._environment)
-            around.start_soon(TREES.keep)
+            around.start_soon(keep, "traces", TRACES.run, self._environment)
+            around.start_soon(keep, "ends of processes", TREES.follow_ends)
+            around.start_soon(keep, "watcher", TREES.keep_watcher)
             async with trio.open_nursery() as nursery:
                 with self._scope:
                     await nursery.start(
@@ -242,7 +248,8 @@ class Daemon:
                     self._is_ready = True
                     notifier.ready(f"serving {self._where.socket}")
                     if notifier.watchdog:
-                        around.start_soon(beat, bus, _WATCHED, notifier.watchdog, notifier.alive)
+                        watched = (_WATCHED, notifier.watchdog, notifier.alive)
+                        around.start_soon(keep, "watchdog", beat, bus, *watched)
                     await self._stop_asked.wait()
                     notifier.stopping()
                     await self._drain(bus)

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.reliability
 RUN = [sys.executable, "-P", "-m", "capd", "daemon", "run"]
 CLOSED = 'exec "$0" "$@" <&- >&- 2>&-'
 NO_PROC = 'mount -t tmpfs none /proc && exec "$0" "$@"'
+WITHOUT_THREADS = Path(__file__).parent / "daemon_without_threads.py"
 ENDED_IN = 60.0
 
 
@@ -170,3 +171,21 @@ def test_without_a_free_descriptor_nobody_is_taken_for_a_process_of_a_server(wor
 
         assert said == {"overloaded"}
         assert "peer_not_judged" in world.log()
+
+
+def test_without_a_thread_it_serves_on(world: World) -> None:
+    full = world.home.folder / "full"
+    world.honest("neighbour")
+    under = [sys.executable, "-P", str(WITHOUT_THREADS), str(full)]
+    world.process = world.home.start(under=under)
+    world.open_neighbour()
+
+    full.touch()
+    # The daemon looks at its socket every second.
+    wait_for(lambda: "can't start new thread" in world.log() and '"task":"socket"' in world.log())
+    world.ask_neighbour()
+    full.unlink()
+    Path(world.home.socket).unlink()
+
+    wait_for(lambda: Path(world.home.socket).exists())
+    assert "Traceback" not in world.log()

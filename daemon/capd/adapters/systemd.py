@@ -1,5 +1,6 @@
 """Notifies systemd of the daemon's state, if systemd asks for it (`Type=notify`)."""
 
+import contextlib
 import os
 import socket
 from collections.abc import MutableMapping
@@ -12,7 +13,11 @@ class Notifier:
     """
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
-        self._address = environment.pop("NOTIFY_SOCKET", "")
+        address = environment.pop("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        # One socket for all messages: when descriptors run out, none could be opened for the
+        # watchdog, and systemd would end a daemon that works.
+        self._socket = _opened() if address else None
         interval = environment.pop("WATCHDOG_USEC", "")
         is_ours = environment.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self.watchdog = int(interval) / 1e6 if is_ours and interval.isdecimal() else 0.0
@@ -30,15 +35,19 @@ class Notifier:
         """Report that the daemon is stopping on purpose."""
         self._send("STOPPING=1")
 
+    def close(self) -> None:
+        """Report nothing more."""
+        if self._socket is not None:
+            self._socket.close()
+
     def _send(self, text: str) -> None:
-        if not self._address:
-            return
-        address = self._address
-        if address.startswith("@"):
-            address = "\0" + address[1:]
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-            try:
-                sock.sendto(text.encode(), address)
-            except OSError:
-                # systemd's socket is gone; the daemon works without it.
-                return
+        if self._socket is not None:
+            # systemd's socket may be gone, or this one closed; the daemon works without it.
+            with contextlib.suppress(OSError):
+                self._socket.sendto(text.encode(), self._address)
+
+
+def _opened() -> socket.socket | None:
+    with contextlib.suppress(OSError):
+        return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    return None

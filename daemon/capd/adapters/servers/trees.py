@@ -169,21 +169,23 @@ class Trees:
             )
         ]
 
-    async def keep(self) -> None:
-        """Until cancelled, end adopted processes when a child ends, and keep a watcher running."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow_ends)
-            if sys.platform == "linux":
-                nursery.start_soon(self._keep_watcher)
-
-    async def _follow_ends(self) -> None:
+    async def follow_ends(self) -> None:
+        """Until cancelled, end adopted processes when a child of this process ends."""
         with trio.open_signal_receiver(signal.SIGCHLD) as ends:
+            # First without a signal, in case one came while this did not run.
+            await self._end_escapees()
             async for _ in ends:
-                count = await trio.to_thread.run_sync(self.end_adopted)
-                if count:
-                    log.warning("escapees_ended", processes=count)
+                await self._end_escapees()
 
-    async def _keep_watcher(self) -> None:
+    async def _end_escapees(self) -> None:
+        count = await trio.to_thread.run_sync(self.end_adopted)
+        if count:
+            log.warning("escapees_ended", processes=count)
+
+    async def keep_watcher(self) -> None:
+        """Until cancelled, keep a watcher running; without Linux there is none, and it returns."""
+        if sys.platform != "linux":
+            return
         backoff, failures = Backoff(), 0
         while True:
             began_at = trio.current_time()
