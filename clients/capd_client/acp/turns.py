@@ -9,6 +9,7 @@ from typing import Any
 
 from capd_client.acp.dialogue import Prompt
 from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.shim.replay import NOT_FOUND
 
 BUDGET = 0.3
 """Seconds for which a prompt waits for its turn. A turn that takes longer goes on; the model then
@@ -22,7 +23,6 @@ _RELIST = 0.06
 """
 _MOST_AT_ONCE = 8
 """The most turns that wait for an answer at a time. A daemon that hangs gets no more."""
-_NOT_FOUND = 4004
 _SAYING = 0.03
 """Seconds of the budget that are kept for passing the answer from the daemon to the agent."""
 _LEAST = 0.05
@@ -86,7 +86,7 @@ class _PromptTurn:
                         turn = control.call("turn", self._params())
                         break
                     except ControlError as error:
-                        if error.code != _NOT_FOUND or time.monotonic() > give_up_at:
+                        if error.code != NOT_FOUND or time.monotonic() > give_up_at:
                             return
                     time.sleep(_PAUSE)
         except (DaemonDownError, ControlError, OSError):

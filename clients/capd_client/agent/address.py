@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from capd_client.agent.errors import NoDaemonError, RefusedError
 from capd_client.control import peer_uid
 from capd_client.daemon_process import daemon_environment
+from capd_client.shim.replay import NOT_SENT, REFUSED
 from capd_protos.places import socket_path
 
 FIRST_PAUSE = 0.02
@@ -39,7 +40,7 @@ class Address:
         uid = peer_uid(connection)
         if uid != os.getuid():
             text = f"the daemon at {self.path} runs as user {uid}, not as you: remove that socket"
-            raise RefusedError(text, 4003)
+            raise RefusedError(text, REFUSED)
 
     def start(self) -> str:
         """Start a daemon and wait until it answers; return why it does not, empty if it does.
@@ -70,7 +71,7 @@ class Address:
         """Return the error that says that no daemon answers; `why` is the reason, or empty."""
         reason = f" ({why})" if why else ""
         hint = "start it with: capd daemon start"
-        return NoDaemonError(f"no daemon at {self.path}{reason}; {hint}", 4001)
+        return NoDaemonError(f"no daemon at {self.path}{reason}; {hint}", NOT_SENT)
 
 
 def address(path: str, env: Mapping[str, str], *, may_start: bool) -> Address:

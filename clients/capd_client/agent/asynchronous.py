@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 
 from capd_client.agent.address import FIRST_PAUSE, GREETING_TIMEOUT, LAST_PAUSE, Address
 from capd_client.agent.blocking import switched
-from capd_client.agent.errors import CapdError, NotSentError, OutcomeUnknownError
+from capd_client.agent.errors import CapdError, no_answer
 from capd_client.agent.link import AgentFacts, Link, RequestOutcome
 from capd_client.agent.shapes import Change, Result, Tool, Turn, tools_of
 
@@ -141,10 +141,8 @@ class AsyncSession:
             self._drop(key)
             raise
         if not waiter.is_done.is_set():
-            text = f"{method} had no answer within {timeout:g} s"
-            if self._drop(key) and method == "tools/call":
-                raise OutcomeUnknownError(f"{text}; it may have run", 4002)
-            raise NotSentError(f"{text}; no tool has run", 4001)
+            assert timeout is not None
+            raise no_answer(method, timeout, may_have_run=self._drop(key))
         if isinstance(waiter.outcome, CapdError):
             raise waiter.outcome
         return waiter.outcome

@@ -21,13 +21,14 @@ from capd_client.agent.address import (
 from capd_client.agent.errors import (
     CapdError,
     NotSentError,
-    OutcomeUnknownError,
     RefusedError,
     error_of,
+    no_answer,
 )
 from capd_client.agent.link import AgentFacts, Link, RequestOutcome
 from capd_client.agent.shapes import Change, Result, Tool, Turn, tools_of
 from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.shim.replay import NOT_SENT, REFUSED
 
 _READ_BYTES = 256 * 1024
 _FAREWELL = 1.0
@@ -144,17 +145,11 @@ class Session:
         except FutureTimeout:
             if future.done():
                 raise
-            raise self._given_up(key, method, timeout) from None
+            assert timeout is not None
+            raise no_answer(method, timeout, may_have_run=self._drop(key)) from None
         except BaseException:
             self._drop(key)
             raise
-
-    def _given_up(self, key: int, method: str, timeout: float | None) -> CapdError:
-        may_have_run = self._drop(key)
-        text = f"{method} had no answer within {timeout:g} s"
-        if may_have_run and method == "tools/call":
-            return OutcomeUnknownError(f"{text}; it may have run", 4002)
-        return NotSentError(f"{text}; no tool has run", 4001)
 
     def _drop(self, key: int) -> bool:
         with self._lock:
@@ -319,9 +314,9 @@ def switched(path: str, method: str, name: str, session: str) -> Change:
         with Control(path, client="capd-agent") as control:
             raw = control.call(method, {"name": name, "session": session})
     except DaemonDownError as error:
-        raise NotSentError(str(error), 4001) from None
+        raise NotSentError(str(error), NOT_SENT) from None
     except ControlError as error:
         raise error_of({"code": error.code, "message": error.message}) from None
     if not raw.get("ok"):
-        raise RefusedError(str(raw.get("text") or f"{name} was not {method}d"), 4003)
+        raise RefusedError(str(raw.get("text") or f"{name} was not {method}d"), REFUSED)
     return Change.read(raw)

@@ -1,5 +1,7 @@
 """The errors that an agent may catch: one class for each way to react."""
 
+from capd_client.shim.replay import NOT_FOUND, NOT_SENT, OUTCOME_UNKNOWN, REFUSED, UNAVAILABLE
+
 
 class CapdError(Exception):
     """The base class of the library's errors.
@@ -44,16 +46,24 @@ class ClosedError(CapdError):
     """The session is closed: open another one."""
 
 
-NOT_SENT = 4001
-OUTCOME_UNKNOWN = 4002
-REFUSED = 4003
 _BY_CODE: dict[int, type[CapdError]] = {
     NOT_SENT: NotSentError,
     OUTCOME_UNKNOWN: OutcomeUnknownError,
     REFUSED: RefusedError,
-    4004: NotFoundError,
-    4005: UnavailableError,
+    NOT_FOUND: NotFoundError,
+    UNAVAILABLE: UnavailableError,
 }
+
+
+def no_answer(method: str, timeout: float, *, may_have_run: bool) -> CapdError:
+    """Return the exception for a request that got no answer within `timeout` seconds.
+
+    `may_have_run` says whether a server may have the request.
+    """
+    text = f"{method} had no answer within {timeout:g} s"
+    if may_have_run and method == "tools/call":
+        return OutcomeUnknownError(f"{text}; it may have run", OUTCOME_UNKNOWN)
+    return NotSentError(f"{text}; no tool has run", NOT_SENT)
 
 
 def error_of(error: object) -> CapdError:

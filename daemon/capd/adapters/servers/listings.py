@@ -24,6 +24,7 @@ from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, Serve
 from capd.core.results.half_pairs import decoded
 from capd.core.tools.tool_intake import MOST_PAGES, AcceptedTool, ToolIntake
 from capd_protos.codec import MalformedError
+from capd_protos.socket import METHOD_NOT_FOUND
 
 LIST_TIMEOUT = 30.0
 LONGEST_KEPT = 3600.0
@@ -39,7 +40,6 @@ MOST_PAGE_ENTRIES = 20_000
 _LONGEST_CURSOR = 64 * 1024
 _MOST_FETCHES = 3
 """How often a list is fetched, at most, if it changes during each fetch."""
-METHOD_NOT_FOUND = -32601
 _REASONS_LOGGED = 5
 
 _MEMBER = {

@@ -34,6 +34,7 @@ from capd.core.protocol.outcomes import RefusedError, ServerError, internal_erro
 from capd.core.protocol.resource_uris import is_within
 from capd.core.protocol.tasks import CHANGED
 from capd_protos.codec import MalformedError
+from capd_protos.socket import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REFUSED
 from capd_protos.types import ServerName, SessionKey
 
 MOST_QUESTIONS = 64
@@ -47,11 +48,6 @@ QUESTION_BURST = 200
 """Requests that pass at once before `QUESTIONS_A_SECOND` limits their rate."""
 MOST_NOTICE_BYTES = 1 << 20
 """The most bytes of one notification."""
-
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INTERNAL_ERROR = -32603
-REFUSED = 4003
 
 RequestId = int | str | None
 
