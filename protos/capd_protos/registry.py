@@ -150,9 +150,9 @@ class CapabilitiesFound(msgspec.Struct, frozen=True, tag="registry.found"):
 
 
 class RegistryRefused(msgspec.Struct, frozen=True, tag="registry.refused"):
-    """The registry refuses a request; `code` is `model_not_ready`, `no_intent` or `changed`."""
+    """The registry refuses a request."""
 
-    code: str
+    code: Literal["model_not_ready", "no_intent", "changed"]
     message: str
 
 

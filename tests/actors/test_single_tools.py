@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from capd.adapters.clients.session_environment import NothingStored
 from capd.core.servers.identity import server_identity
-from capd.core.sessions.client_traits import ClientTraits
+from capd.core.sessions.client_traits import ClientTraits, ModeSetting
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.habits import Habit
 from capd.core.sessions.policy import PolicyRules
@@ -573,7 +573,7 @@ async def test_a_client_that_never_lists_again_has_all_of_a_few_tools(
 
 @pytest.mark.parametrize("mode", ["dynamic", "stable"])
 async def test_a_few_tools_are_not_listed_where_another_mode_is_set(
-    autojump_clock: MockClock, tmp_path: Path, mode: str
+    autojump_clock: MockClock, tmp_path: Path, mode: ModeSetting
 ) -> None:
     async with running_world(tmp_path, rules=SessionRules(mode=mode)) as world:
         await known(world, "alpha", "beta")

@@ -8,12 +8,12 @@ import functools
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 import capd_protos
-from capd.core.sessions.client_traits import ClientTraits, Relists
+from capd.core.sessions.client_traits import ClientTraits, ModeSetting, Relists
 
 NAME = "clients.toml"
 _NOT_OURS = ("install", "empty_list_for")
@@ -36,7 +36,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     defers_tools: bool = False
     context: Annotated[int, msgspec.Meta(ge=1000)] = 200_000
     identity: tuple[str, ...] = ()
-    mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
+    mode: ModeSetting = "auto"
 
 
 def client_table(

@@ -29,6 +29,7 @@ from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
 from capd.core.servers.tree_limits import MOST_PROCESSES
 from capd.core.sessions.approval import ASK_TIMEOUT
 from capd.core.sessions.bridges import BridgeRules
+from capd.core.sessions.client_traits import ModeSetting
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.profiles import Profile
@@ -123,7 +124,7 @@ class SessionsTable(msgspec.Struct, frozen=True):
 class SurfaceTable(msgspec.Struct, frozen=True):
     """`[surface]`: what a client lists of the tools that are on (docs/surface.md)."""
 
-    mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
+    mode: ModeSetting = "auto"
     """Which tools clients list (docs/surface.md). `auto` chooses a mode for each session."""
     pins: tuple[str, ...] = ()
     """Tools that are always listed: `server:tool` or names as clients see them, with globs."""

@@ -9,7 +9,7 @@ from tokenizers import BertWordPieceTokenizer
 import capd.adapters.model
 from capd.adapters.client_table import client_table
 from capd.core.index.token_costs import TokenCosts
-from capd.core.sessions.client_traits import ClientTraits, traits_of
+from capd.core.sessions.client_traits import ClientTraits, ModeSetting, traits_of
 from capd.core.sessions.habits import Habits
 from capd.core.sessions.hook_context import TURN_TOKENS, context
 from capd.core.sessions.instructions import instructions
@@ -32,13 +32,13 @@ def tokens(text: str) -> int:
     return len(BertWordPieceTokenizer(str(vocabulary), lowercase=True).encode(text).ids)
 
 
-def view(client: str = "", mode: str = "auto", habits: Habits | None = None) -> SessionView:
+def view(client: str = "", mode: ModeSetting = "auto", habits: Habits | None = None) -> SessionView:
     rules = SessionRules(mode=mode, table=TABLE)
     return SessionView(rules, client=client, project="/src", habits=habits)
 
 
 def settled(
-    client: str, own_name: str = "", mode: str = "auto", *, is_stateless: bool = False
+    client: str, own_name: str = "", mode: ModeSetting = "auto", *, is_stateless: bool = False
 ) -> SessionView:
     made = view(client, mode)
     made.decide(Surface(()), own_name, is_stateless=is_stateless)
@@ -59,7 +59,7 @@ def settled(
     ],
 )
 def test_the_mode_is_chosen_by_what_the_client_does(
-    client: str, own_name: str, *, is_stateless: bool, mode: str
+    client: str, own_name: str, *, is_stateless: bool, mode: ModeSetting
 ) -> None:
     assert settled(client, own_name, is_stateless=is_stateless).plan.mode == mode
 
@@ -82,7 +82,7 @@ BEFORE = SavedView("stable", "over 3000 tokens", "zed", has_deferred=False)
     ],
 )
 def test_what_was_decided_for_a_client_holds_over_the_daemons_end(
-    client: str, mode: str, saved: SavedView | None, *, is_kept: bool, plan: SurfacePlan
+    client: str, mode: ModeSetting, saved: SavedView | None, *, is_kept: bool, plan: SurfacePlan
 ) -> None:
     made = view(client, mode)
 
@@ -102,7 +102,7 @@ def test_a_list_that_can_change_is_not_kept_for_a_client_of_the_other_generation
 
 
 @pytest.mark.parametrize("mode", ["auto", "dynamic", "pass-through"])
-def test_what_was_decided_is_saved_and_what_is_set_is_not(mode: str) -> None:
+def test_what_was_decided_is_saved_and_what_is_set_is_not(mode: ModeSetting) -> None:
     made = settled("zed", mode=mode)
 
     saved = made.saved()
@@ -112,7 +112,7 @@ def test_what_was_decided_is_saved_and_what_is_set_is_not(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["dynamic", "stable"])
-def test_what_the_user_has_set_counts(mode: str) -> None:
+def test_what_the_user_has_set_counts(mode: ModeSetting) -> None:
     assert settled("codex", mode=mode, is_stateless=True).plan.mode == mode
 
 
@@ -122,7 +122,7 @@ def test_what_the_user_has_set_counts(mode: str) -> None:
      (10, 9, False, "dynamic")],
 )  # fmt: skip
 def test_everything_is_listed_only_where_it_is_known_and_fits(
-    tools: int, size: int, *, is_all: bool, mode: str
+    tools: int, size: int, *, is_all: bool, mode: ModeSetting
 ) -> None:
     made = view("somebody", "pass-through")
     made.described(tools, size, is_all=is_all)
@@ -144,7 +144,7 @@ def test_everything_is_listed_only_where_it_is_known_and_fits(
 )
 @pytest.mark.parametrize("is_all", [True, False])
 def test_a_list_changes_only_where_there_is_little_that_could_come(
-    client: str, known: int, mode: str, *, is_all: bool
+    client: str, known: int, mode: ModeSetting, *, is_all: bool
 ) -> None:
     made = view(client)
     made.described(200, known, is_all=is_all)
@@ -453,7 +453,7 @@ def test_a_list_does_not_change_where_all_that_could_come_is_known(client: str) 
 # Everything listed, because it is little
 
 
-def whole(client: str = "opencode", mode: str = "auto") -> SessionView:
+def whole(client: str = "opencode", mode: ModeSetting = "auto") -> SessionView:
     made = view(client, mode)
     made.described(9, 3_000, is_all=True, catalog=ToolTotals(9, 2_000, is_all=True))
     made.decide(Surface(()))
@@ -475,7 +475,7 @@ def test_a_few_tools_are_told_as_cards_to_a_client_that_keeps_listed_ones_back()
 
 
 @pytest.mark.parametrize("mode", ["auto", "pass-through"])
-def test_scripts_are_listed_beside_a_few_tools_where_the_user_says_so(mode: str) -> None:
+def test_scripts_are_listed_beside_a_few_tools_where_the_user_says_so(mode: ModeSetting) -> None:
     made = view("opencode", mode)
     made.follow(replace(made.rules, lists_scripts=True))
     made.described(9, 3_000, is_all=True, catalog=ToolTotals(9, 2_000, is_all=True))
@@ -489,7 +489,7 @@ def test_scripts_are_listed_beside_a_few_tools_where_the_user_says_so(mode: str)
 
 @pytest.mark.parametrize(("mode", "is_checked"), [("auto", True), ("pass-through", False)])
 def test_arguments_are_checked_unless_the_user_wants_a_plain_aggregator(
-    mode: str, *, is_checked: bool
+    mode: ModeSetting, *, is_checked: bool
 ) -> None:
     assert whole(mode=mode).checks("git") is is_checked
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 import structlog
 import trio
@@ -58,6 +59,9 @@ from capd_protos.types import (
     ServerName,
     ServerSpec,
 )
+
+By = Literal["model", "person", "program", "turn", "search", "skill", "profile"]
+"""Who asked for a change of what is on, as the ledger notes it."""
 
 MOST_ROUNDS = 4
 """How many times a start is tried if policy, trust or accounts change during each try."""
@@ -125,7 +129,7 @@ class Activation:
         name: str,
         on_progress: OnProgress = lambda _: None,
         *,
-        by: str = "model",
+        by: By = "model",
         known: Resolved | None = None,
     ) -> Outcome:
         """Switch on a capability, given as `name` or `tap/name`.
@@ -133,10 +137,9 @@ class Activation:
         If it is on already, mark it as used. A refusal or a failed start is an `Outcome` with
         `is_ok=False` and the reason as its text.
 
-        `on_progress` receives lines about the progress of dependency scripts. `by` says who asked:
-        `model`, `person`, `program`, `turn`, `skill` or `profile`. `known` is the registry's recent
-        answer for this name. The registry is asked again if policy, trust or the account have
-        changed since.
+        `on_progress` receives lines about the progress of dependency scripts. `by` says who asked.
+        `known` is the registry's recent answer for this name. The registry is asked again if
+        policy, trust or the account have changed since.
         """
         try:
             if known is not None and known.changes == self.changes:
@@ -169,7 +172,7 @@ class Activation:
         """
         return self._state.pinned
 
-    def _end(self, start: _Start, by: str) -> None:
+    def _end(self, start: _Start, by: By) -> None:
         """Forget a start that has been committed or has failed. A second call does nothing.
 
         `by` says who asked for the start.
@@ -178,7 +181,7 @@ class Activation:
             self._starts.remove(start)
             self.turns_waiting -= by == "turn"
 
-    async def disable(self, name: str, *, by: str = "model") -> Outcome:
+    async def disable(self, name: str, *, by: By = "model") -> Outcome:
         """Switch a capability or a single tool off, or cancel the start of a capability.
 
         If none of them has this name, nothing changes, and the outcome's text says so. `by` says
@@ -227,7 +230,7 @@ class Activation:
             start.scope.cancel()
         return ended[0].id if ended else None
 
-    async def _disable_tool(self, tool: Grant, by: str) -> Outcome:
+    async def _disable_tool(self, tool: Grant, by: By) -> Outcome:
         name = self._state.surface.names[tool]
         if tool in self._state.active.tools:
             step = self._state.deactivate_tool(tool)
@@ -260,7 +263,7 @@ class Activation:
                 stopped.append(held.spec.name)
         return stopped, kept
 
-    async def step(self, decide: Callable[[], Step], *, by: str = "turn") -> Step:
+    async def step(self, decide: Callable[[], Step], *, by: By = "turn") -> Step:
         """Call `decide` while no other change runs; apply and return the step that it returns.
 
         A step is a change of what is switched on. `by` says who asked for the single tools that it
@@ -447,7 +450,7 @@ class Activation:
         resolved: registry.CapabilityResolved,
         on_progress: OnProgress,
         start: _Start,
-        by: str,
+        by: By,
     ) -> Outcome:
         installed: list[str] = []
         for _ in range(MOST_ROUNDS):
@@ -489,7 +492,7 @@ class Activation:
         permitted: CapabilitySpec,
         servers: Sequence[ServerLease],
         installed: Sequence[str],
-        by: str,
+        by: By,
     ) -> Outcome:
         restriction = capability_restriction(capability, servers, self._state.policy)
         if restriction is not None:

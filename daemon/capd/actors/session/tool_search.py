@@ -15,7 +15,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from capd.actor_clients.finder import FinderClient
-from capd.actors.session.activation import Activation
+from capd.actors.session.activation import Activation, By
 from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.curation import Curation, single
 from capd.actors.session.policy import rules_of
@@ -256,7 +256,7 @@ class ToolSearch:
         hit: finder.ToolHit,
         restriction: finder.ToolRestriction | None,
         *,
-        by: str = "search",
+        by: By = "search",
     ) -> WireName:
         """Switch on a tool that the finder has looked up; return the tool's wire name.
 

@@ -13,6 +13,7 @@ from capd.core.globs import matches
 from capd.core.tools.names import LIMIT
 
 Relists = Literal["before_turn", "mid_turn", "lag", "never"]
+ModeSetting = Literal["auto", "dynamic", "stable", "pass-through"]
 
 _LONGEST_PREFIX = "mcp__capd__"
 """The longest of the known prefixes: reserved for a client whose prefix is unknown."""
@@ -49,8 +50,8 @@ class ClientTraits:
     """The context of its models in tokens."""
     identity: tuple[str, ...] = ()
     """The environment variables in which the client passes the id of the conversation."""
-    mode: str = "auto"
-    """The mode that the user has set for this client: `auto`, or a `Mode` of `surface_mode`."""
+    mode: ModeSetting = "auto"
+    """The mode that the user has set for this client."""
     is_relists_set: bool = False
     """Whether the user has set `relists`. Then it counts, whatever was observed."""
     title: str = ""

@@ -21,7 +21,6 @@ from capd.core.sessions.approval import DESTRUCTIVE, AskRule, Hint, counts_as_de
 from capd.core.tools.tool_search import Restriction
 from capd_protos.types import CapabilityId, ServerName, ToolName
 
-DENIED = "denied"
 _MOST_VERDICTS = 8192
 """How many verdicts one policy caches. The same lists of tools are checked again and again."""
 
@@ -130,13 +129,13 @@ class Policy:
         names = (str(capability.name), str(capability))
         for name, profile in self.off:
             if name in names:
-                return Restriction(DENIED, f"the profile {profile} keeps it off")
+                return Restriction("denied", f"the profile {profile} keeps it off")
         for table in self.tables:
             if table.capabilities is not None and not any(
                 matches(name, pattern) for pattern in table.capabilities for name in names
             ):
                 return Restriction(
-                    DENIED, f"denied by policy: not among the capabilities of {table.place}"
+                    "denied", f"denied by policy: not among the capabilities of {table.place}"
                 )
         return None
 
@@ -183,11 +182,11 @@ def shared_policy(tables: tuple[PolicyRules, ...], off: tuple[tuple[str, str], .
 
 
 def _by_rule(pattern: str, table: PolicyRules) -> Restriction:
-    return Restriction(DENIED, f"denied by policy: rule '{pattern}' in {table.place}")
+    return Restriction("denied", f"denied by policy: rule '{pattern}' in {table.place}")
 
 
 def _by_no_rule(table: PolicyRules) -> Restriction:
-    return Restriction(DENIED, f"denied by policy: no allow rule in {table.place} matches it")
+    return Restriction("denied", f"denied by policy: no allow rule in {table.place} matches it")
 
 
 def _parts(pattern: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.memories.delivery import DEFAULT_BUDGET
 from capd.core.sessions.active_set import DEFAULT_CAP, DEFAULT_TOOL_CAP
 from capd.core.sessions.approval import ASK_TIMEOUT
-from capd.core.sessions.client_traits import ClientTraits
+from capd.core.sessions.client_traits import ClientTraits, ModeSetting
 from capd.core.sessions.policy import Policy, PolicyRules, policy_for, shared_policy
 from capd.core.sessions.routing_switch import RoutingSwitch
 from capd.core.tools.curation import CurationRules
@@ -21,7 +21,7 @@ class SessionRules:
     """The most capabilities with tools that may be on at once."""
     tool_cap: int = DEFAULT_TOOL_CAP
     """The most single tools that may be on at once."""
-    mode: str = "auto"
+    mode: ModeSetting = "auto"
     pins: tuple[str, ...] = ()
     """Patterns of the tools that are always listed."""
     kept_pins: tuple[str, ...] | None = None

@@ -8,7 +8,7 @@ all tools (docs/surface.md).
 from dataclasses import dataclass
 from typing import Literal
 
-from capd.core.sessions.client_traits import ClientTraits
+from capd.core.sessions.client_traits import ClientTraits, ModeSetting
 
 Mode = Literal["dynamic", "stable", "pass-through"]
 
@@ -34,7 +34,7 @@ class SurfacePlan:
 
 
 def surface_plan(
-    wanted: str,
+    wanted: ModeSetting,
     traits: ClientTraits,
     *,
     is_stateless: bool = False,
@@ -46,12 +46,12 @@ def surface_plan(
 ) -> SurfacePlan:
     """Return which tools a session's client is shown (the mode), and why.
 
-    `wanted` is the user's mode for all clients: `auto`, or one of `Mode`. `is_stateless` says that
-    the client speaks the stateless generation. `was_seen` tells whether it was seen to list again
-    after a change; None if that is not known yet. `size_bytes` is the size of all tools. It is None
-    if not every server's tools are known, or if the client's list does not take that many.
-    `known_bytes` is the size of the known ones. `share` is the part of the client's context that
-    `pass-through` may fill. `is_whole` says that listing every tool costs least (`whole_list`).
+    `wanted` is the user's mode for all clients. `is_stateless` says that the client
+    speaks the stateless generation. `was_seen` tells whether it was seen to list again after a
+    change; None if that is not known yet. `size_bytes` is the size of all tools. It is None if not
+    every server's tools are known, or if the client's list does not take that many. `known_bytes`
+    is the size of the known ones. `share` is the part of the client's context that `pass-through`
+    may fill. `is_whole` says that listing every tool costs least (`whole_list`).
     """
     was_seen = None if traits.is_relists_set else was_seen
     chosen = wanted if wanted != "auto" else traits.mode

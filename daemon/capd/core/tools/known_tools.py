@@ -17,7 +17,7 @@ from capd.core.lexical import words
 from capd.core.servers.identity import server_identity
 from capd.core.servers.placeholders import wanted_keys
 from capd.core.sessions.domains import is_inside
-from capd.core.sessions.policy import DENIED, Policy
+from capd.core.sessions.policy import Policy
 from capd.core.tools.names import wire_name
 from capd.core.tools.tool_edits import DISABLED, edited
 from capd.core.tools.tool_filter import is_named, kept_tools
@@ -34,8 +34,6 @@ from capd_protos.types import (
     WireName,
 )
 
-MISSING_SECRETS = "missing_secrets"
-OUTSIDE_DOMAIN = "outside_domain"
 _MOST_POLICIES = 16
 _MOST_COMMANDS = 3
 
@@ -129,7 +127,7 @@ class KnownTools:
             for id_ in grants:
                 self._granted.setdefault(id_, []).append(wire)
             if edit is not None and edit.is_disabled:
-                self._disabled[wire] = Restriction(DENIED, DISABLED)
+                self._disabled[wire] = Restriction("denied", DISABLED)
             if identity not in self._wanted:
                 self._wanted[identity] = wanted_keys(spec)
             self.tools.append(tool(shown, spec.name, wire, [each.name for each in grants]))
@@ -297,7 +295,7 @@ class KnownTools:
                 yield (
                     wire,
                     Restriction(
-                        OUTSIDE_DOMAIN, f"for {named}; this session's domain is '{domain}'"
+                        "outside_domain", f"for {named}; this session's domain is '{domain}'"
                     ),
                 )
 
@@ -342,7 +340,7 @@ def lacks(keys: Sequence[str]) -> Restriction:
     commands = " and ".join(f"`capd secret set {key}`" for key in keys[:_MOST_COMMANDS])
     more = " ..." if len(keys) > _MOST_COMMANDS else ""
     return Restriction(
-        MISSING_SECRETS,
+        "missing_secrets",
         f"needs {', '.join(keys)}, which this session does not have; "
         f"tell the user to run {commands}{more}",
     )

@@ -14,7 +14,6 @@ from capd.core.tools.known_tools import lacks
 from capd.core.tools.tool_search import RankedTools, Selected, ToolIndex, Withheld
 from capd_protos.types import ServerName
 
-DENIED = "denied"
 WORDS_ALONE = (
     "Only words were compared, because the embedding model is not ready (model_not_ready)."
 )
@@ -87,11 +86,11 @@ def withheld(those: Sequence[Withheld]) -> str:
     """Return the text about tools that fit a search but may not be used; empty if none."""
     if not those:
         return ""
-    denied = Counter(w.restriction.reason for w in those if w.restriction.code == DENIED)
+    denied = Counter(w.restriction.reason for w in those if w.restriction.code == "denied")
     others = [
         f"{w.tool.wire_name} ({w.restriction.reason})"
         for w in those
-        if w.restriction.code != DENIED
+        if w.restriction.code != "denied"
     ]
     named = others[:_MOST_NAMED]
     if len(others) > len(named):

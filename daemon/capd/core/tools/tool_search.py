@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from capd.core.lexical import Bm25, Ngrams, words
 from capd.core.tools.tool_text import Tool, folded, spelled
@@ -59,8 +59,7 @@ _PADDING = "\0"
 class Restriction:
     """Why a session may not use a tool that exists."""
 
-    code: str
-    """`denied`, `missing_secrets` or another word that names the rule."""
+    code: Literal["denied", "missing_secrets", "outside_domain"]
     reason: str
     """Why the tool may not be used: a clause for a person or a model."""
 
