@@ -8,7 +8,7 @@ The finder reads the saved tool lists of the catalog's servers, and embeds new t
 is embedded and not stored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ from capd.core.sessions.whole_list import model_bytes
 from capd.core.tools import search_answers
 from capd.core.tools.call_cards import call_card
 from capd.core.tools.curation import Field, curated, curated_by_keywords, ranked_within
-from capd.core.tools.known_tools import Source, lacks
+from capd.core.tools.known_tools import KnownTools, Source, lacks
 from capd.core.tools.tool_question import BadQuestionError, Selection, question
 from capd.core.trust.project_tap import project_of
 from capd.runtime.boundary import contained, kept_running
@@ -54,50 +54,18 @@ from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import SessionStarted
 from capd_protos.supervisor import ToolListKept
 from capd_protos.types import (
+    CapabilityName,
     CapabilitySpec,
     ServerIdentity,
     ServerName,
     ServerSpec,
     ToolDefinition,
     ToolName,
+    WireName,
 )
 
 if TYPE_CHECKING:
     from capd.core.tools.tool_search import Vectors
-from collections.abc import Iterable
-
-from capd.core.tools.known_tools import KnownTools
-from capd_protos.finder import CapabilityTools
-from capd_protos.types import CapabilityName, WireName
-
-
-def capability_tools(
-    capabilities: Iterable[CapabilitySpec],
-    known: KnownTools,
-    tokens: Mapping[WireName, int] | None,
-) -> list[CapabilityTools]:
-    """Return each of `capabilities` with its tools.
-
-    Of two capabilities with the same name, only the first tap's is returned. `tokens` are the token
-    counts of all tools; None leaves the counts out.
-    """
-    winners: dict[CapabilityName, CapabilitySpec] = {}
-    for each in capabilities:
-        winners.setdefault(each.id.name, each)
-    return [_described(each, known.tools_of(each.id), tokens) for each in winners.values()]
-
-
-def _described(
-    capability: CapabilitySpec,
-    tools: list[WireName] | None,
-    tokens: Mapping[WireName, int] | None,
-) -> CapabilityTools:
-    if tools is None and not capability.servers:
-        tools = []
-    if tools is None or tokens is None:
-        return CapabilityTools(capability, tools)
-    return CapabilityTools(capability, tools, sum(tokens[wire] for wire in tools))
-
 
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsReviewed | SessionStarted
@@ -645,6 +613,34 @@ def _policy(rules: Sequence[messages.PolicyTable]) -> Policy:
             for each in rules
         )
     )
+
+
+def capability_tools(
+    capabilities: Iterable[CapabilitySpec],
+    known: KnownTools,
+    tokens: Mapping[WireName, int] | None,
+) -> list[messages.CapabilityTools]:
+    """Return each of `capabilities` with its tools.
+
+    Of two capabilities with the same name, only the first tap's is returned. `tokens` are the token
+    counts of all tools; None leaves the counts out.
+    """
+    winners: dict[CapabilityName, CapabilitySpec] = {}
+    for each in capabilities:
+        winners.setdefault(each.id.name, each)
+    return [_described(each, known.tools_of(each.id), tokens) for each in winners.values()]
+
+
+def _described(
+    capability: CapabilitySpec,
+    tools: list[WireName] | None,
+    tokens: Mapping[WireName, int] | None,
+) -> messages.CapabilityTools:
+    if tools is None and not capability.servers:
+        tools = []
+    if tools is None or tokens is None:
+        return messages.CapabilityTools(capability, tools)
+    return messages.CapabilityTools(capability, tools, sum(tokens[wire] for wire in tools))
 
 
 def hit_of(source: Source, score: float = 0.0) -> messages.ToolHit:

@@ -57,36 +57,6 @@ from capd_protos.ledger import SessionNote
 from capd_protos.socket import Hello
 from capd_protos.types import InstanceId, SessionKey
 
-
-async def call_from_outside(session: Session, request: messages.CallTool) -> messages.ToolCalled:
-    """Call a tool for somebody other than the session's client; return the outcome.
-
-    Every failure is an outcome of the reply, not an exception.
-    """
-    key = session.place.key
-    members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
-    may_have_run = False
-
-    async def on_dispatched() -> None:
-        nonlocal may_have_run
-        may_have_run = True
-
-    caller = CallHooks(on_dispatched, client=session.connection.client)
-    try:
-        result = await read_all(await session.calls.answer(Request("tools/call", members, caller)))
-    except UnknownNameError as error:
-        return messages.ToolCalled(key, "not_found", message=str(error))
-    except CallFailedError as error:
-        return messages.ToolCalled(key, error.outcome, message=str(error))
-    except ServerError as error:
-        return messages.ToolCalled(key, "error", error.error)
-    except Exception as error:  # noqa: BLE001 - the boundary: every failure is an outcome
-        log.error("task_failed", task="call", session=key, **described(error))
-        failure = internal_failure(error, was_sent=may_have_run)
-        return messages.ToolCalled(key, failure.outcome, message=str(failure))
-    return messages.ToolCalled(key, "result", result)
-
-
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 Hint = (
     supervisor.ServerToolsChanged
@@ -606,3 +576,32 @@ def _follow_catalog(session: Session, hint: registry.CatalogChanged) -> None:
     # A client behind a bridge is not asked for values of its environment.
     if upstream is not None and hint.wanted_keys and not session.place.bridge:
         upstream.want_environment(hint.wanted_keys)
+
+
+async def call_from_outside(session: Session, request: messages.CallTool) -> messages.ToolCalled:
+    """Call a tool for somebody other than the session's client; return the outcome.
+
+    Every failure is an outcome of the reply, not an exception.
+    """
+    key = session.place.key
+    members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
+    may_have_run = False
+
+    async def on_dispatched() -> None:
+        nonlocal may_have_run
+        may_have_run = True
+
+    caller = CallHooks(on_dispatched, client=session.connection.client)
+    try:
+        result = await read_all(await session.calls.answer(Request("tools/call", members, caller)))
+    except UnknownNameError as error:
+        return messages.ToolCalled(key, "not_found", message=str(error))
+    except CallFailedError as error:
+        return messages.ToolCalled(key, error.outcome, message=str(error))
+    except ServerError as error:
+        return messages.ToolCalled(key, "error", error.error)
+    except Exception as error:  # noqa: BLE001 - the boundary: every failure is an outcome
+        log.error("task_failed", task="call", session=key, **described(error))
+        failure = internal_failure(error, was_sent=may_have_run)
+        return messages.ToolCalled(key, failure.outcome, message=str(failure))
+    return messages.ToolCalled(key, "result", result)

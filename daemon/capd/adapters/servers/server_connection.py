@@ -49,6 +49,23 @@ HELD_BYTES = 16 * 1024 * 1024
 """A longer line is written to a file, the spool."""
 _CHECKED_BYTES = 64 * 1024
 _END_BYTES = 4 * 1024
+WRITE_TIMEOUT = 120.0
+"""Seconds for writing one frame. A single-threaded server reads nothing while it works on a call,
+so this must not be short."""
+IDLE_TIMEOUT = 1800.0
+"""Seconds without a reply or progress after which a call is given up, unless the definition sets
+another limit. The client's own deadline usually comes first."""
+_QUEUED_FRAMES = 1024
+_QUEUED_BYTES = 16 << 20
+"""Bytes that may wait for a server that does not read. Further calls are refused, unsent."""
+_ID_BITS = 31
+"""Ids fit into 32 bits, because some servers' JSON libraries have no more for them."""
+_FEW_SERVER_MESSAGES = 16
+"""The most lines in one batch that no call waits for; more count as a flood."""
+_JUNK_LINES = 1000
+_JUNK_BYTES = 1 << 20
+_JUNK_LOGGED = 5
+_NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
 
 
 async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
@@ -113,25 +130,6 @@ def notification_line(method: str, params: bytes) -> bytes:
     """Return a JSON-RPC notification of this method and params as a line without the newline."""
     member = b',"params":' + params if params else b""
     return b'{"jsonrpc":"2.0","method":"%s"%s}' % (method.encode(), member)
-
-
-WRITE_TIMEOUT = 120.0
-"""Seconds for writing one frame. A single-threaded server reads nothing while it works on a call,
-so this must not be short."""
-IDLE_TIMEOUT = 1800.0
-"""Seconds without a reply or progress after which a call is given up, unless the definition sets
-another limit. The client's own deadline usually comes first."""
-_QUEUED_FRAMES = 1024
-_QUEUED_BYTES = 16 << 20
-"""Bytes that may wait for a server that does not read. Further calls are refused, unsent."""
-_ID_BITS = 31
-"""Ids fit into 32 bits, because some servers' JSON libraries have no more for them."""
-_FEW_SERVER_MESSAGES = 16
-"""The most lines in one batch that no call waits for; more count as a flood."""
-_JUNK_LINES = 1000
-_JUNK_BYTES = 1 << 20
-_JUNK_LOGGED = 5
-_NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
 
 
 class ConnectionBrokenError(CapdError):
