@@ -69,7 +69,10 @@ one chunk go out together."""
 
 
 class FrameWriter:
-    """The only writer of a stream: whole frames, in the order of `send`, from a bounded queue."""
+    """The only writer of a stream: whole frames, in the order of `send`, from a bounded queue.
+
+    The errors speak of a server: nobody reads those of a client's stream.
+    """
 
     # Slots, because every idle session has such an object.
     __slots__ = (

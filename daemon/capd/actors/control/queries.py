@@ -24,11 +24,9 @@ from capd.runtime.bus import ActorUnavailableError
 from capd_protos import curator, finder, registry
 from capd_protos import index as messages
 from capd_protos import socket as frames
-from capd_protos.types import CapabilityId, SessionKey
+from capd_protos.types import CapabilityId, CapabilityName, SessionKey
 
 FIND_TIMEOUT = 2.0
-CLEAR_CAPABILITY = 0.65
-"""The lowest score at which routing switches a capability on (`threshold` in capd's profile)."""
 MOST_OF_BEST = 3
 """How many tools of the best capability a search adds to its result, if that capability clearly
 fits the query."""
@@ -192,32 +190,21 @@ class QueryMethods:
                 domain=reach.domain,
             )
         found = accepted(await self._actors.finder.find_tools(request))
-        capabilities = [] if found.mode == "selected" else await self._matching(request)
-        tools_of_best = await self._tools_of_best(request, capabilities)
-        return documents.found(found, [*capabilities, *tools_of_best], params.limit)
+        others = [] if found.mode == "selected" else await self._capabilities(request)
+        return documents.found(found, others, params.limit)
 
-    async def _tools_of_best(
-        self, request: finder.FindTools, capabilities: list[Match]
-    ) -> list[Match]:
-        """Return the best tools of the capability that clearly fits; empty if none does."""
-        best = max(capabilities, key=lambda each: each.score, default=None)
-        if best is None or best.score < CLEAR_CAPABILITY:
-            return []
-        inside = msgspec.structs.replace(request, capability=best.name, max_results=MOST_OF_BEST)
-        with suppress(ActorUnavailableError):
-            found = await self._actors.finder.find_tools(inside)
-            if isinstance(found, finder.ToolsFound):
-                return [documents.tool_match(hit, best.name) for hit in found.hits]
-        return []
+    async def _capabilities(self, request: finder.FindTools) -> list[Match]:
+        """Return the fitting capabilities that the request's session may use.
 
-    async def _matching(self, request: finder.FindTools) -> list[Match]:
-        """Return the fitting capabilities that the request's session may use."""
+        If the best one clearly fits, its best tools follow them.
+        """
         try:
             known = await self._actors.finder.capabilities(timeout=FIND_TIMEOUT)
             denied: list[CapabilityId] = []
             if request.rules:
                 listed = await self._actors.finder.denied(request.rules, timeout=FIND_TIMEOUT)
                 denied = [each.id for each in listed.capabilities]
+            profile = (await self._actors.registry.describe()).profile
             ranked = await self._actors.registry.discover(
                 registry.DiscoverCapabilities(
                     request.query, request.max_results, domain=request.domain, denied=denied
@@ -229,7 +216,21 @@ class QueryMethods:
             # Without a model no capability may be found; the answer's text says so.
             return []
         described = {each.capability.id: each.capability for each in known.capabilities}
-        return [documents.capability_match(hit, described.get(hit.id)) for hit in ranked.hits]
+        matches = [documents.capability_match(hit, described.get(hit.id)) for hit in ranked.hits]
+        # From this score on, routing would switch the capability on.
+        if ranked.hits and ranked.hits[0].score >= float(profile["threshold"]):
+            matches += await self._best_tools_of(ranked.hits[0].id.name, request)
+        return matches
+
+    async def _best_tools_of(
+        self, capability: CapabilityName, request: finder.FindTools
+    ) -> list[Match]:
+        inside = msgspec.structs.replace(request, capability=capability, max_results=MOST_OF_BEST)
+        with suppress(ActorUnavailableError):
+            found = await self._actors.finder.find_tools(inside)
+            if isinstance(found, finder.ToolsFound):
+                return [documents.tool_match(hit, capability) for hit in found.hits]
+        return []
 
     async def _config(self, params: frames.ConfigParams) -> dict[str, Any]:
         described = await self._actors.settings.describe(params.project)
