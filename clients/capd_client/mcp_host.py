@@ -152,9 +152,9 @@ class McpHost:
         self._lines.put(None)
 
 
-def without_capd(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return `env`, by default the process's environment, without capd's own variables.
+def without_capd() -> dict[str, str]:
+    """Return the process's environment without capd's own variables.
 
     A daemon can then be given another CAPD_HOME, and no other setting of the caller's.
     """
-    return {k: v for k, v in (env or os.environ).items() if not k.startswith("CAPD_")}
+    return {k: v for k, v in os.environ.items() if not k.startswith("CAPD_")}

@@ -63,9 +63,9 @@ def check_locks(seen: CheckContext, locks: Path = _LOCKS) -> Iterator[Finding]:
             )
 
 
-def lock_holder(seen: CheckContext, locks: Path = _LOCKS) -> int:
+def lock_holder(seen: CheckContext) -> int:
     """Return the pid of the process that holds one of the daemon's locks; 0 if none does."""
-    holders = (_holder(path, locks) for path in _lock_files(seen) if path.exists())
+    holders = (_holder(path, _LOCKS) for path in _lock_files(seen) if path.exists())
     return next((pid for pid in holders if pid), 0)
 
 

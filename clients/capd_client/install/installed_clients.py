@@ -101,7 +101,6 @@ class State:
     has_capd: bool = False
     is_off: bool = False
     """Whether the user has switched capd off in the client."""
-    is_readable: bool = True
 
 
 def client_of(known: KnownClient, env: Mapping[str, str]) -> Client:
@@ -142,10 +141,10 @@ def state_of(known: KnownClient, env: Mapping[str, str]) -> State:
         program = client.server.own_program(text)
         is_off = client.server.is_off(text)
     except UnreadableError as error:
-        return State(f"cannot be read, line {error.line}: {error}", is_readable=False)
+        return State(f"cannot be read, line {error.line}: {error}")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        return State(f"cannot be read: {reason}", is_readable=False)
+        return State(f"cannot be read: {reason}")
     if program is None:
         return State("does not have capd")
     if Path(program).name != NAME:

@@ -203,10 +203,6 @@ class _Outgoing:
 class FatalError(Exception):
     """The shim cannot serve; the text says why, for a person."""
 
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
 
 class Shim:
     """One MCP session between a host and the daemon."""
@@ -289,7 +285,7 @@ class Shim:
                         self._react(fd, events, wake)
         except FatalError as refusal:
             write_stderr(str(refusal))
-            return refusal.code
+            return EXIT_FAILED
         self._say_goodbye()
         return self._code
 
@@ -428,7 +424,7 @@ class Shim:
     def _refuse_other_user(self, uid: int) -> None:
         text = f"the daemon at {self._path} runs as user {uid}, not as you"
         if not self._daemon_pid:
-            raise FatalError(EXIT_FAILED, f"capd: {text}\nRemove that socket, or set CAPD_SOCKET.")
+            raise FatalError(f"capd: {text}\nRemove that socket, or set CAPD_SOCKET.")
         self._trouble = text
         self._schedule()
 

@@ -356,8 +356,8 @@ def _block(name: str, values: document.Values) -> str:
     return "\n".join(f"  {line}" if line else line for line in lines)
 
 
-def _emitted(values: Mapping[str, Any], indent: str = "") -> str:
-    return "".join(_lines(values, indent))
+def _emitted(values: Mapping[str, Any]) -> str:
+    return "".join(_lines(values, ""))
 
 
 def _lines(values: Mapping[str, Any], indent: str) -> Iterator[str]:

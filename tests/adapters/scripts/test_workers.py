@@ -208,7 +208,8 @@ async def test_what_is_no_valid_script_is_not_run(code: str) -> None:
         stepped = await made.run(start(f"print('run')\n{code}"))
 
         assert isinstance(stepped, Ended)
-        assert (stepped.is_refused, stepped.printed) == (True, "")
+        assert stepped.error
+        assert stepped.printed == ""
 
 
 async def test_types_are_checked_by_the_lines_of_the_script() -> None:
@@ -255,7 +256,7 @@ async def test_names_of_the_stubs_alone_are_not_the_scripts(name: str) -> None:
         stepped = await made.run(start(name))
 
         assert isinstance(stepped, Ended)
-        assert stepped.is_refused
+        assert "error[unresolved-reference]" in stepped.error
 
 
 async def test_a_snapshot_that_is_none_is_said_to_be_damaged() -> None:

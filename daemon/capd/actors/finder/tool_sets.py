@@ -117,17 +117,12 @@ class ToolSet:
 class ToolSets:
     """All tool sets: one for the user's taps, and one for each project that adds tools."""
 
-    def __init__(
-        self,
-        users: ToolSet,
-        vectors: Callable[[str], ToolVectors],
-        paths: RealPaths | None = None,
-    ) -> None:
+    def __init__(self, users: ToolSet, vectors: Callable[[str], ToolVectors]) -> None:
         """Create it. `users` is the set for the user's taps.
 
         `vectors(name)` creates the vectors of one more set, saved in a file of that name.
         """
-        self.paths = paths or RealPaths()
+        self.paths = RealPaths()
         self.users = users
         self._make_vectors = vectors
         self._projects: dict[str, ToolSet] = {}

@@ -92,7 +92,6 @@ class SessionHost:
         store: SessionStore,
         *,
         version: str,
-        paths: RealPaths | None = None,
         model_idle: float = 0.0,
     ) -> None:
         """Create it.
@@ -103,7 +102,7 @@ class SessionHost:
         self.services = services
         self._bus = services.bus
         self._memories = services.memories
-        self._paths = paths or RealPaths()
+        self._paths = RealPaths()
         self._version = version
         self._sessions = OpenSessions()
         services.index.open_projects = services.memories.open_projects = self._sessions.projects

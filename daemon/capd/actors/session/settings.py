@@ -5,7 +5,7 @@ mode, the pins and the domain stay the same for the length of a session, because
 would invalidate the model's prompt cache (docs/design/surface.md).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from capd.actors.session.results import ResultStorage
 from capd.adapters.live_settings import LiveSettings
@@ -25,11 +25,9 @@ class FollowedSettings:
         domains: Domains,
         live: LiveSettings | None,
         results: ResultStorage,
-        profiles: Callable[[], Mapping[str, Profile]] = dict,
     ) -> None:
         """Create it. `rules` and `domains` are used if there are no live settings."""
         self._rules = rules
-        self._profiles = profiles
         self._domains = domains
         self._live = live
         self._results = results
@@ -50,7 +48,7 @@ class FollowedSettings:
 
     def profiles(self) -> Mapping[str, Profile]:
         """Return the user's profiles by name."""
-        return self._profiles() if self._live is None else self._live.current.sessions_profiles()
+        return {} if self._live is None else self._live.current.sessions_profiles()
 
     def bridges(self) -> Mapping[str, BridgeRules]:
         """Return the user's bridges by name."""

@@ -118,9 +118,7 @@ class Interpreter:
                     stepped = self._resumed(step)
         except _TooMuchError as error:
             stepped = Ended(error=str(error))
-        except monty.MontySyntaxError as error:
-            stepped = Ended(error=_error_text(error), is_refused=True)
-        except monty.MontyRuntimeError as error:
+        except (monty.MontySyntaxError, monty.MontyRuntimeError) as error:
             stepped = Ended(error=_error_text(error))
         except monty.MontyCrashedError as error:
             why = "it takes too long" if getattr(error, "timed_out", False) else "it crashes"
@@ -137,7 +135,7 @@ class Interpreter:
     def _started(self, step: Start) -> Stepped:
         wrong = self._checker.errors(step.stubs, step.code) if step.checks_types else []
         if wrong:
-            return Ended(error=_type_errors(wrong), is_refused=True)
+            return Ended(error=_type_errors(wrong))
         session = self._enter(step.script)
         self._open = set()
         session.feed_run(step.prelude)

@@ -68,8 +68,6 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     error: str = ""
     printed: str = ""
     seconds: float = 0.0
-    is_refused: bool = False
-    """Whether no line of it was executed, because its types or its syntax are wrong."""
 
 
 class Damaged(msgspec.Struct, frozen=True, tag="damaged"):

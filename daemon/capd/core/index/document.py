@@ -157,12 +157,9 @@ def with_overrides(entry: IndexEntry, own: Overrides) -> IndexEntry:
     return msgspec.structs.replace(entry, **changed) if changed else entry
 
 
-def has_edits(old: Mapping[str, Any], usual: frozenset[str] = frozenset()) -> bool:
-    """Tell whether a person changed a value or added a key in one capability's entry.
-
-    The keys in `usual` do not count as added.
-    """
-    known = {DIGEST, WRITTEN, ACTIVATION, *OWN_WORDS, *FACTS, *usual}
+def has_edits(old: Mapping[str, Any]) -> bool:
+    """Tell whether a person changed a value or added a key in one capability's entry."""
+    known = {DIGEST, WRITTEN, ACTIVATION, *OWN_WORDS, *FACTS}
     return bool(overrides(old)) or bool(set(old) - known)
 
 

@@ -55,14 +55,14 @@ def is_elliptical(text: str) -> bool:
     return count <= FEW_WORDS or bool(_GOES_ON.match(text)) or bool(_POINTS.search(text))
 
 
-def blended(message: "Vectors", before: "Vectors", share: float = SHARE) -> "Vectors":
+def blended(message: "Vectors", before: "Vectors") -> "Vectors":
     """Return a unit vector between two unit vectors.
 
-    `before` has the weight `share`, and `message` the rest.
+    `before` has the weight `SHARE`, and `message` the rest.
     """
     import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
-    mixed = (1 - share) * message + share * before
+    mixed = (1 - SHARE) * message + SHARE * before
     length = float(np.linalg.norm(mixed))
     return message if not length else (mixed / np.float32(length)).astype(np.float32)
 

@@ -46,12 +46,10 @@ _ERRORED: JsonCodec[_Errored] = JsonCodec(_Errored)
 class HttpRefusedError(Exception):
     """Raised for a request that has to be answered with an HTTP status and a JSON-RPC error."""
 
-    def __init__(
-        self, status: int, text: str, code: int = frames.INVALID_REQUEST, data: object = None
-    ) -> None:
+    def __init__(self, status: int, text: str, code: int = frames.INVALID_REQUEST) -> None:
         super().__init__(text)
         self.status = status
-        self.error = frames.RpcError(code, text, data)
+        self.error = frames.RpcError(code, text)
 
 
 @dataclass(frozen=True, slots=True)
