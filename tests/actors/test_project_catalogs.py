@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -166,17 +166,21 @@ def reads() -> Iterator[HungReads]:
 
 @asynccontextmanager
 async def catalogs(
-    folder: Path, reads: HungReads, nursery: trio.Nursery
+    folder: Path,
+    reads: HungReads,
+    nursery: trio.Nursery,
+    on_change: Callable[[str, Catalog], None] | None = None,
 ) -> AsyncIterator[ProjectCatalogs]:
+    """Run catalogs; their files are followed if there is an `on_change`."""
     async with RecordingBus() as bus:
         made = ProjectCatalogs(
             TrustFile(folder / "trust.json"),
             Catalog,
             lambda name: CatalogVectors(bus, folder / name, read_profile()),
-            lambda _project, _catalog: None,
+            on_change or (lambda _project, _catalog: None),
             reads,
         )
-        nursery.start_soon(partial(made.run, is_watching=False))
+        nursery.start_soon(partial(made.run, is_watching=on_change is not None))
         await trio.testing.wait_all_tasks_blocked()
         yield made
         nursery.cancel_scope.cancel()
@@ -224,6 +228,25 @@ async def test_a_project_that_does_not_answer_keeps_no_other_from_being_met(
         met = [await known.load("/mnt/far"), await known.load(str(folder))]
 
         assert met == ["", str(folder.resolve())]
+
+
+async def test_projects_are_followed_while_the_folder_of_one_cannot_be_looked_at(
+    folder: Path, reads: HungReads
+) -> None:
+    near, far = folder / "near", folder / ("long" * 100)
+    near.mkdir()
+    changed = trio.Event()
+    async with (
+        trio.open_nursery() as nursery,
+        catalogs(folder, reads, nursery, lambda _project, _catalog: changed.set()) as known,
+    ):
+        await known.load(str(far))
+        await known.load(str(near))
+
+        capability = near / ".capd/capabilities/gamma"
+        capability.mkdir(parents=True)
+        (capability / "config.toml").write_text('triggers = ["gamma one", "gamma two"]\n')
+        await changed.wait()
 
 
 async def test_a_projects_catalog_costs_the_model_nothing_that_everybody_has(

@@ -168,3 +168,23 @@ async def test_files_are_followed_while_a_project_does_not_answer(
 
         nursery.cancel_scope.cancel()
     assert live.of(str(near)).configuration.sessions.tools == 3
+
+
+async def test_files_are_followed_while_a_projects_folder_cannot_be_looked_at(
+    tmp_path: Path, config: Path
+) -> None:
+    near, far = tmp_path / "near", tmp_path / ("long" * 100)
+    near.mkdir()
+    live = LiveSettings(config.parent, {}, None)
+    live.load()
+    async with RecordingBus() as bus, trio.open_nursery() as nursery:
+        await live.load_project(str(far))
+        await live.load_project(str(near))
+        async with bus.subscribe(EVENTS, "settings.changed") as events:
+            await nursery.start(SettingsWatcher(bus, live).run)
+
+            (near / ".capd.toml").write_text("[sessions]\ntools = 3\n")
+            await events.__anext__()
+
+        nursery.cancel_scope.cancel()
+    assert live.of(str(near)).configuration.sessions.tools == 3

@@ -9,6 +9,7 @@ Other parts read `LiveSettings`. The event is only a hint that something has cha
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import trio
 from capd.actor_clients.names import SETTINGS
 from capd.adapters.client_table import NAME as CLIENTS_FILE
 from capd.adapters.live_settings import CONFIG_FILE, LiveSettings
+from capd.adapters.regular_files import is_folder
 from capd.adapters.timed_reads import NoAnswerError
 from capd.adapters.watched_files import Folders, Watch, WatchError
 from capd.core.settings.known_keys import Path as KeyPath
@@ -141,7 +143,7 @@ class SettingsWatcher:
         # If the folder does not exist yet, watch the nearest existing folder above it.
         below = self._settings.folder
         names = frozenset({CONFIG_FILE, CLIENTS_FILE})
-        while not below.is_dir() and below != below.parent:
+        while not is_folder(below) and below != below.parent:
             below, names = below.parent, frozenset({below.name})
         found[below] = names
         async with trio.open_nursery() as nursery:
@@ -152,7 +154,7 @@ class SettingsWatcher:
     async def _add_project(self, found: dict[Path, frozenset[str] | None], folder: Path) -> None:
         """Add a project's folder to the watched ones in `found`, if it exists and answers."""
         with suppress(NoAnswerError):
-            if await self._settings.reads.of(str(folder), folder.is_dir):
+            if await self._settings.reads.of(str(folder), partial(is_folder, folder)):
                 found[folder] = found.get(folder, frozenset()) or frozenset({FILE_NAME})
 
 

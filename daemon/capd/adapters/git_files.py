@@ -23,10 +23,12 @@ def read_checkout(project: str) -> GitCheckout:
     folder = Path(project)
     for around in (folder, *folder.parents)[:MOST_FOLDERS]:
         place = around / ".git"
-        if place.is_dir():
-            return _read(place, place)
-        if place.is_file():
-            return _read_worktree(place)
+        # The folder may not be readable, or its name may be too long for any folder.
+        with suppress(OSError):
+            if place.is_dir():
+                return _read(place, place)
+            if place.is_file():
+                return _read_worktree(place)
     return NO_CHECKOUT
 
 

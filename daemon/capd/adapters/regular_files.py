@@ -1,4 +1,4 @@
-"""Opens files that others may have created, without waiting for a pipe or reading a device."""
+"""Looks at files of others, and opens them without waiting for a pipe or reading a device."""
 
 import errno
 import os
@@ -8,6 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from capd.core.folders import is_below
+
+
+def is_folder(path: Path) -> bool:
+    """Tell whether `path` is a folder; False if it cannot be looked at.
+
+    `Path.is_dir` raises an error then, for example below a folder that may not be entered, or on a
+    network file system whose connection is lost.
+    """
+    return os.path.isdir(path)  # noqa: PTH112
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 import trio
 
 from capd.adapters.overlay_files import overlay_folders
+from capd.adapters.regular_files import is_folder
 from capd.adapters.tap_files import STARTER, TapUnreadableError, tap_places
 from capd.core.errors import CapdError
 from capd.core.taps.tap_vectors import FILE as VECTORS
@@ -93,7 +94,7 @@ def _add(found: dict[Path, frozenset[str] | None], folder: Path, name: str = "")
     for the name that is missing there.
     """
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - keeps symlinks
-    while not folder.is_dir():
+    while not is_folder(folder):
         if folder == folder.parent:
             return
         name, folder = folder.name, folder.parent
@@ -160,7 +161,7 @@ class Watch:
 
 def _watching(folders: list[Path]) -> "RustNotify":
     return _rust_notify().RustNotify(  # type: ignore[no-any-return]
-        [str(folder) for folder in folders if folder.is_dir()],
+        [str(folder) for folder in folders if is_folder(folder)],
         False,
         False,
         300,

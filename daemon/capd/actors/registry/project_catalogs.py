@@ -27,7 +27,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.adapters.watched_files import Watch, WatchError
 from capd.core.records.leftovers import project_mark
 from capd.core.taps.catalog import Catalog, Tap
-from capd.runtime.boundary import contained
+from capd.runtime.boundary import contained, kept_running
 
 LONGEST_WAIT = 2.0
 """Seconds to wait for a project's files. On a network file system that hangs, sessions start
@@ -89,7 +89,8 @@ class ProjectCatalogs:
         """Keep vectors up to date, and follow files if `is_watching`, until cancelled."""
         async with trio.open_nursery() as self._nursery:
             if is_watching:
-                self._nursery.start_soon(self._follow)
+                keep = partial(kept_running, log=log)
+                self._nursery.start_soon(keep, "follow projects", self._follow)
             await trio.sleep_forever()
 
     # What there is
@@ -271,7 +272,7 @@ class ProjectCatalogs:
 
     async def _follow(self) -> None:
         while True:
-            await contained("follow projects", self._follow_once, log=log)
+            await self._follow_once()
 
     async def _follow_once(self) -> None:
         self._loaded_one = trio.Event()

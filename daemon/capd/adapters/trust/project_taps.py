@@ -9,6 +9,7 @@ from pathlib import Path
 
 from capd.adapters.memory_files import MEMORIES
 from capd.adapters.parsing.jobs import DIRECT, Reader
+from capd.adapters.regular_files import is_folder
 from capd.adapters.tap_files import TapPlace, TapUnreadableError, read_tap
 from capd.adapters.trust.startable_files import startables_of
 from capd.adapters.trust.trust_file import TrustFile
@@ -100,7 +101,7 @@ def watched_folders(read: ProjectRead) -> dict[Path, frozenset[str] | None]:
     below = [root / FOLDER, capabilities, root / FOLDER / MEMORIES]
     with contextlib.suppress(OSError):
         below += sorted(islice((p for p in capabilities.iterdir() if p.is_dir()), 300))
-    found.update({folder: None for folder in below if folder.is_dir()})
+    found.update({folder: None for folder in below if is_folder(folder)})
     for each in read.startables:
         for name in each.files:
             file = Path(read.project, name)
