@@ -100,3 +100,12 @@ async def test_only_json_is_taken(autojump_clock: object) -> None:
         heard = await front.connect().ask("POST", rpc("initialize"), {"content-type": "text/plain"})
 
         assert (heard.status, front.sessions) == (415, [])
+
+
+async def test_a_head_request_that_is_refused_is_answered_without_a_body(
+    autojump_clock: object,
+) -> None:
+    async with fronted() as front:
+        heard = await front.connect().ask("HEAD", headers={"authorization": "Bearer wrong"})
+
+    assert (heard.status, heard.body, heard.is_over) == (401, b"", True)

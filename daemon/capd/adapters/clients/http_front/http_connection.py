@@ -74,9 +74,13 @@ class Refused(Protocol):
 class HttpAnswer:
     """Writes the answer to one request: a document, or a stream of events."""
 
-    def __init__(self, http: h11.Connection, stream: trio.abc.Stream) -> None:
+    def __init__(
+        self, http: h11.Connection, stream: trio.abc.Stream, *, is_head: bool = False
+    ) -> None:
+        """Create it. `is_head`: the request's method is HEAD, so the answer has no body."""
         self._http = http
         self._stream = stream
+        self._is_head = is_head
 
     @property
     def is_begun(self) -> bool:
@@ -92,7 +96,8 @@ class HttpAnswer:
             head.append(("content-length", str(len(body))))
         if body:
             head.append(("content-type", kind))
-        await self._send(h11.Response(status_code=status, headers=head), body)
+        sent = b"" if self._is_head else body
+        await self._send(h11.Response(status_code=status, headers=head), sent)
 
     async def refused(self, status: int, text: str) -> None:
         """Send an error status with `text` as the body, and `connection: close`."""
@@ -179,6 +184,7 @@ class HttpConnection:
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT_BYTES)
+        self._is_head = False
 
     async def serve(
         self,
@@ -194,7 +200,7 @@ class HttpConnection:
             while await self._exchange(refusal, respond):
                 self._http.start_next_cycle()
         except h11.RemoteProtocolError as error:
-            answer = HttpAnswer(self._http, self._stream)
+            answer = self._answer()
             if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
                 await answer.refused(error.error_status_hint or _BAD_REQUEST, str(error))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -216,7 +222,7 @@ class HttpConnection:
             head = await self._head()
         if head is None:
             return False
-        answer = HttpAnswer(self._http, self._stream)
+        answer = self._answer()
         refused = await refusal(head)
         if refused is not None:
             await answer.refused(refused.status, refused.text)
@@ -235,10 +241,15 @@ class HttpConnection:
             nursery.cancel_scope.cancel()
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
+    def _answer(self) -> HttpAnswer:
+        return HttpAnswer(self._http, self._stream, is_head=self._is_head)
+
     async def _head(self) -> HttpRequest | None:
+        self._is_head = False
         event = await self._next()
         if not isinstance(event, h11.Request):
             return None
+        self._is_head = event.method == b"HEAD"
         headers = tuple(
             (name.decode("latin-1").lower(), value.decode("latin-1"))
             for name, value in event.headers
