@@ -155,6 +155,55 @@ def test_a_trusted_project_is_as_with_a_direct_client_until_its_files_change(
     assert not clone.has_run
 
 
+def test_a_module_that_comes_after_the_trust_is_not_imported(
+    world: World, packages: Packages, programs: Programs
+) -> None:
+    case = CASES["python -m"]
+    with_programs(world, programs, case)
+    define(world, case.argv(packages), case.env(packages))
+    world.start()
+    clone = Clone(world.home.folder / "clone", world.home.folder / "canary")
+    clone.write("app.py", "")
+    world.home.at_terminal("trust", str(clone.folder), typed="y\n")
+    where(world, "s", clone.folder)
+    told = of_session(world, "s")
+    world.home.ask("disable", session="s", name="victim")
+    wait_for(lambda: not [s for s in world.home.servers() if s["name"] == "victim"])
+
+    clone.write("json.py", clone.python)
+
+    where(world, "t", clone.folder)
+    assert told["cwd_reason"] == ""
+    assert "app.py" in of_session(world, "t")["cwd_reason"]
+    assert not clone.has_run
+    shown = world.home.at_terminal("trust", str(clone.folder), typed="n\n").stdout
+    assert "json.py" in shown
+
+
+def test_a_server_that_is_a_file_of_the_project_waits_again_when_the_file_has_changed(
+    world: World, packages: Packages
+) -> None:
+    clone = Clone(world.home.folder / "clone", world.home.folder / "canary")
+    serve = f"exec {sys.executable} -I {packages.python_script}"
+    clone.write("server.sh", f"#!/bin/sh\n{serve}\n", runs=True)
+    define(world, ["./server.sh"])
+    world.start()
+    shown = world.home.at_terminal("trust", str(clone.folder), typed="y\n").stdout
+    where(world, "s", clone.folder)
+    world.home.ask("disable", session="s", name="victim")
+    wait_for(lambda: not [s for s in world.home.servers() if s["name"] == "victim"])
+    clone.write("server.sh", f"{clone.shell}{serve}\n", runs=True)
+
+    refused = world.enable("s", "victim")
+
+    world.home.at_terminal("trust", str(clone.folder), typed="y\n")
+    assert "server.sh" in shown
+    assert not refused["ok"]
+    assert f"capd trust {clone.folder}" in refused["text"]
+    assert not clone.has_run
+    assert world.enable("s", "victim")["ok"]
+
+
 REFUSED = {
     "a relative command": ["./server.sh"],
     "a script by a relative name": [sys.executable, "server.py"],

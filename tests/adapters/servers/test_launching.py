@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from capd.adapters.servers.launching import Launching, NoEmptyFolderError, look, remove_empty
+from capd.adapters.servers.launching import (
+    Launching,
+    NoEmptyFolderError,
+    look,
+    modules,
+    remove_empty,
+)
 from capd.adapters.servers.processes import ProcessSpec, SpawnFailedError, running
 from capd.adapters.trust.trust_check import UntrustedError
 from capd.core.servers.launchers import FilesRead, all_names
@@ -24,8 +30,14 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
+def nothing_trusted(_: str, __: FilesRead) -> bool:
+    return False
+
+
 def launching(
-    clone: Path, argv: tuple[str, ...], is_trusted: Callable[[str], bool] = lambda _: False
+    clone: Path,
+    argv: tuple[str, ...],
+    is_trusted: Callable[[str, FilesRead], bool] = nothing_trusted,
 ) -> Launching:
     root = clone.parents[1]
     return Launching(
@@ -58,7 +70,7 @@ async def test_a_file_that_appears_between_the_look_and_the_start_is_seen(
 ) -> None:
     looks = 0
 
-    def plant(_: str) -> bool:
+    def plant(_: str, __: FilesRead) -> bool:
         nonlocal looks
         looks += 1
         if looks == 2:  # the guard is ready, and nothing runs yet
@@ -76,7 +88,7 @@ async def test_a_file_that_appears_between_the_look_and_the_start_is_seen(
 
 
 async def test_files_that_keep_changing_start_nothing(clone: Path, tmp_path: Path) -> None:
-    def change(_: str) -> bool:
+    def change(_: str, __: FilesRead) -> bool:
         file = clone / ".pnpmfile.cjs"
         file.unlink() if file.exists() else file.write_text("")
         return False
@@ -126,7 +138,7 @@ async def test_folders_that_python_imports_nothing_from_hold_it_back_in_nothing(
 
 async def test_what_is_trusted_starts_as_it_is(clone: Path, tmp_path: Path) -> None:
     (clone / "package.json").write_text("{}")
-    made = launching(clone, (wrapper(tmp_path), "dlx", "server"), lambda _: True)
+    made = launching(clone, (wrapper(tmp_path), "dlx", "server"), lambda _, __: True)
 
     assert await started(clone, made) == (str(clone), False, "")
 
@@ -141,6 +153,32 @@ async def test_what_a_server_wrote_in_its_folder_is_kept(clone: Path, tmp_path: 
     remove_empty(tmp_path / "empty")
     # It may have been ended before it wrote: then nothing is left at all.
     assert [each.name for each in Path(folder).glob("*")] in ([], ["notes.txt"])
+
+
+def test_what_python_could_import_is_named_by_what_is_in_the_folder(clone: Path) -> None:
+    for file in ("app.py", "google/cloud/a.py", "google/b.py", "docs/a.md", "not-a-name/c.py"):
+        (clone / file).parent.mkdir(parents=True, exist_ok=True)
+        (clone / file).write_text("")
+
+    assert sorted(modules(str(clone))) == ["app.py", "google"]
+
+
+def test_a_folder_with_too_much_to_look_at_counts_as_one_to_import_from(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capd.adapters.servers.launching._MOST_ENTRIES", 8)
+    for name in ("data", "more"):
+        (clone / name).mkdir()
+        for number in range(5):
+            (clone / name / f"{number}.txt").write_text("")
+
+    below = modules(str(clone))
+    directly = modules(str(clone / "data"))
+    for number in range(5, 10):
+        (clone / "data" / f"{number}.txt").write_text("")
+
+    assert (len(below), directly) == (1, {})
+    assert modules(str(clone / "data")) == {"many files": ""}
 
 
 def test_folders_above_are_looked_at_and_home_is_not(clone: Path) -> None:

@@ -5,7 +5,7 @@ digests, so that only the definitions and files that the person was shown are tr
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -13,12 +13,17 @@ import structlog
 import trio
 
 from capd.actors.registry.project_catalogs import ProjectCatalogs
-from capd.adapters.trust.launcher_files import launcher_files
+from capd.adapters.trust.launcher_files import read_by_launchers
 from capd.adapters.trust.project_taps import ProjectRead
 from capd.core.servers.placeholders import wanted_keys
 from capd.core.servers.sandbox_rules import declared_level
 from capd.core.taps.package_pins import unpinned_package
-from capd.core.trust.project_tap import MEMORY_TRANSPORT, READ_BY_LAUNCHERS
+from capd.core.trust.project_tap import (
+    LAUNCHERS,
+    MEMORY_TRANSPORT,
+    MODULES,
+    READ_BY_LAUNCHERS,
+)
 from capd.core.trust.startable import Agreement, Startable, agreements_after
 from capd_protos import registry as messages
 from capd_protos.types import ServerSpec
@@ -33,8 +38,10 @@ log = structlog.get_logger(actor="registry")
 class ProjectTrust:
     """Answers requests about trust in projects."""
 
-    def __init__(self, projects: ProjectCatalogs) -> None:
+    def __init__(self, projects: ProjectCatalogs, own: Callable[[], Iterable[ServerSpec]]) -> None:
+        """Create it. `own` returns the servers that the user's taps define."""
         self._projects = projects
+        self._own = own
 
     async def reply(self, request: Request) -> messages.Reply:
         """List, grant or revoke trust, as the request asks; return its reply."""
@@ -51,7 +58,7 @@ class ProjectTrust:
     async def startables(self, project: str) -> messages.StartablesListed:
         """Read a project's files again; return the servers that they would start.
 
-        The last entry stands for the project's files that launchers, such as npx, would read.
+        The last entries stand for the project's files that launchers, such as npx, would read.
         """
         real = await self._projects.load(project)
         await self._projects.reload()
@@ -87,7 +94,8 @@ class ProjectTrust:
         if not project:
             return []
         home = os.environ.get("HOME") or str(Path.home())
-        return [await trio.to_thread.run_sync(launcher_files, project, home)]
+        own = list(self._own())
+        return await trio.to_thread.run_sync(read_by_launchers, project, home, own)
 
     async def revoke(self, project: str) -> messages.TrustedListed:
         """Withdraw all trust in a project, whose folder need not exist any more."""
@@ -134,11 +142,15 @@ def _warnings(server: ServerSpec) -> list[str]:
     found = []
     if server.transport == MEMORY_TRANSPORT:
         found.append("it starts nothing: models are given the text of these files, word for word")
-    if server.transport == READ_BY_LAUNCHERS:
+    if server.name == MODULES:
+        found.append("python -m, which starts servers of yours, may then import these")
+    elif server.name == LAUNCHERS:
         found.append(
             "your own servers are then started here as without capd: npx, uv, python -m and others"
             " read these files, and may run code of this folder"
         )
+    elif server.transport == READ_BY_LAUNCHERS:
+        found.append("a server of your own starts these files of the folder")
     if package := unpinned_package(server):
         found.append(
             f"{package} has no exact version: its code can change without asking you again"

@@ -58,6 +58,7 @@ from capd_protos.types import (
     MemorySpec,
     Score,
     ServerIdentity,
+    ServerSpec,
     TapName,
     ToolDefinition,
 )
@@ -145,7 +146,7 @@ class Registry:
             self._project_changed,
             parser=parser,
         )
-        self._project_trust = ProjectTrust(self._projects)
+        self._project_trust = ProjectTrust(self._projects, self._own_servers)
         self._use = priors.Use()
         self._last_messages = LastMessages()
         self._learning = Learning(bus, labels, learns)
@@ -252,6 +253,10 @@ class Registry:
     def _specs(self) -> list[CapabilitySpec]:
         taps = [*self._catalog.taps, *self._projects.taps]
         return [capability for tap in taps for capability in tap.capabilities]
+
+    def _own_servers(self) -> list[ServerSpec]:
+        found = [each for tap in self._catalog.taps for each in tap.capabilities]
+        return [server for each in found for server in each.servers]
 
     @property
     def _catalog(self) -> Catalog:

@@ -28,7 +28,7 @@ from capd.adapters.servers.sandboxing import Sandboxes
 from capd.adapters.servers.server_run import ServerEnd
 from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
-from capd.adapters.trust.launcher_files import are_launchers_trusted
+from capd.adapters.trust.launcher_files import is_start_trusted
 from capd.adapters.trust.trust_check import UntrustedError, refuse_untrusted
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
@@ -330,7 +330,7 @@ class Starts:
             # The next start reports what is missing.
             return False
         launching = spec.launching
-        if launching is None or launching.is_trusted(real) is not is_held:
+        if launching is None or launching.is_trusted_now(spec.argv, spec.env) is not is_held:
             return False
         return launching.rests_on_trust(spec.argv, spec.env)
 
@@ -348,7 +348,9 @@ class Starts:
             project,
             home,
             self._settings.empty_folders,
-            lambda real: trust is not None and are_launchers_trusted(real, home, trust),
+            lambda real, found: (
+                trust is not None and is_start_trusted(server, found, real, home, trust)
+            ),
             # In the strict sandbox capd's own files may be hidden.
             can_enter=self.sandbox_request(server).level != "strict",
         )

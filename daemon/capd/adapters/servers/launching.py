@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from capd.adapters import platform
@@ -76,9 +77,9 @@ class Launching:
     home: str
     empty_folders: Path
     """The folder in which empty folders are created."""
-    is_trusted: Callable[[str], bool]
-    """Tells whether a person trusts the files that launchers read in a project, given its real
-    path."""
+    is_trusted: Callable[[str, FilesRead], bool]
+    """Tells whether a person trusts all files that a command reads in a project, given the
+    project's real path and what the command reads."""
     can_enter: bool = True
     """Whether the server may go from the empty folder into the project."""
 
@@ -90,7 +91,7 @@ class Launching:
         """
         usual = LaunchPlan(argv, env)
         real = os.path.realpath(self.folder)
-        if _is_users_own(real, self.home) or (self.project and self.is_trusted(real)):
+        if _is_users_own(real, self.home) or (self.project and self.is_trusted_now(argv, env)):
             return usual
         path = _outside(env.get("PATH", os.defpath), {str(self.folder), real}, self.project)
         own = os.path.dirname(sys.executable)  # noqa: PTH120 - text to text
@@ -98,16 +99,10 @@ class Launching:
             # capd itself is installed in the project, so programs beside it are trusted.
             path = f"{path}{os.pathsep}{own}" if path else own
         kept = {**env, "PATH": path}
-        command = argv[0] if "/" in argv[0] else shutil.which(argv[0], path=path) or ""
+        command = _program(argv[0], path)
         if self.project and not command and _which(argv[0], env, real):
             raise self._refused(f"{argv[0]}, a program of")
-        found = reading(
-            self.argv,
-            self.declared,
-            script=_shell_script(command),
-            interpreter=_interpreter(command),
-            shim_folder=_shim_folder(command, path),
-        )
+        found = self._reading(command, path)
         if self.project and found.project_file:
             raise self._refused(f"{found.project_file}, a file of")
         if not found.is_reading:
@@ -133,6 +128,24 @@ class Launching:
             }
         return LaunchPlan(way.argv, kept, way.is_elsewhere, way.enters_project, way.reason)
 
+    def is_trusted_now(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
+        """Tell whether a person trusts all files of the project that an unrestricted start reads.
+
+        `argv` and `env` are the server's command and environment, without placeholders.
+        """
+        path = env.get("PATH", os.defpath)
+        found = self._reading(_program(argv[0], path), path)
+        return self.is_trusted(os.path.realpath(self.folder), found)
+
+    def _reading(self, command: str, path: str) -> FilesRead:
+        return reading(
+            self.argv,
+            self.declared,
+            script=_shell_script(command),
+            interpreter=_interpreter(command),
+            shim_folder=_shim_folder(command, path),
+        )
+
     def refuse_in_container(self) -> None:
         """Check that a container does not run code of a project that is not trusted.
 
@@ -142,9 +155,9 @@ class Launching:
         Raises:
             UntrustedError: the container would; the text names the file.
         """
-        if not self.project or self.is_trusted(os.path.realpath(self.folder)):
-            return
         found = reading(self.argv, self.declared)
+        if not self.project or self.is_trusted(os.path.realpath(self.folder), found):
+            return
         loaded = [
             value
             for name, value in self.declared.items()
@@ -159,7 +172,7 @@ class Launching:
         `argv` and `env` are its command and environment, without placeholders.
         """
         try:
-            held = replace(self, is_trusted=lambda _: False).plan(argv, env)
+            held = replace(self, is_trusted=lambda _, __: False).plan(argv, env)
         except UntrustedError:
             return True
         return held != LaunchPlan(argv, env)
@@ -218,7 +231,7 @@ def look(folder: str, found: FilesRead, home: str) -> list[str]:
         names = sorted(each for each in found.names if os.path.lexists(f"{place}/{each}"))
         there += names if place == folder else [f"{place.rstrip('/')}/{each}" for each in names]
     if found.reads_modules:
-        there += _modules(folder)
+        there += [path or name for name, path in modules(folder).items()][:1]
     return there
 
 
@@ -238,37 +251,51 @@ def _is_users_own(folder: str, home: str) -> bool:
     return real_home not in {"", "/"} and f"{real_home}/".startswith(f"{folder.rstrip('/')}/")
 
 
-def _modules(folder: str) -> list[str]:
-    """Return the path of a file below `folder` that Python could import, as a list of one path.
+def modules(folder: str) -> dict[str, str]:
+    """Return what Python could import from `folder`.
 
+    A key is the name of a file or folder in `folder`, and its value the path of one module there.
     A folder without `__init__` counts, too: Python joins it with an installed package of its name
-    (a namespace package, such as `google`). The list is empty if there is no such file. If `folder`
-    cannot be searched, its one text says why.
+    (a namespace package, such as `google`). If `folder` cannot be searched, its one key says why.
     """
-    folders, left = [folder], _MOST_ENTRIES
-    for each in folders:
+    found: dict[str, str] = {}
+    folders, left = [(folder, "")], _MOST_ENTRIES
+    for place, top in folders:
+        if top in found:
+            continue
+        if left < 0:
+            found[top] = top
+            continue
         try:
-            with os.scandir(each) as entries:
-                for entry in entries:
+            with os.scandir(place) as entries:
+                for entry in islice(entries, left + 1):
                     left -= 1
-                    if left < 0:
-                        return ["many files"]
                     if entry.name.endswith(_MODULES):
-                        return [os.path.relpath(entry.path, folder)]
+                        found.setdefault(top or entry.name, os.path.relpath(entry.path, folder))
+                        if top:
+                            break
                     is_name = entry.name.isidentifier() and entry.name != "node_modules"
                     if is_name and entry.is_dir():
-                        folders.append(entry.path)
+                        folders.append((entry.path, top or entry.name))
         except OSError:
             # Python finds nothing in a folder below that cannot be read.
-            if each == folder:
-                return ["a folder that cannot be read"]
-    return []
+            if not top:
+                return {"a folder that cannot be read": ""}
+        if left < 0:
+            if not top:
+                return {"many files": ""}
+            found[top] = top
+    return found
 
 
 def _outside(path: str, folders: Iterable[str], project: str) -> str:
     for folder in folders:
         path = outside(path, folder if project else "")
     return path
+
+
+def _program(word: str, path: str) -> str:
+    return word if "/" in word else shutil.which(word, path=path) or ""
 
 
 def _which(command: str, env: Mapping[str, str], folder: str) -> bool:

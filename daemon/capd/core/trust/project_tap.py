@@ -23,8 +23,11 @@ MEMORY_TRANSPORT = "memories"
 """The transport of the entry `MEMORIES`. The entry starts no server; its texts go to models."""
 LAUNCHERS = ServerName(f"{FOLDER}/launchers")
 """The entry for the files that launchers read: no server can have this name."""
+MODULES = ServerName(f"{FOLDER}/modules")
+"""The entry for the modules that `python -m` would import: no server can have this name."""
 READ_BY_LAUNCHERS = "launchers"
-"""The transport of the entry `LAUNCHERS`. The entry starts nothing itself."""
+"""The transport of the entries `LAUNCHERS` and `MODULES`, and of those for servers of the user's
+own that are files of the project. The entries start nothing themselves."""
 MOST_CAPABILITIES = 256
 MOST_SERVERS = 64
 """The most servers of a project: all files that each server names are checked repeatedly."""
@@ -33,6 +36,14 @@ _NO_SCRIPTS = (
     "what it requires is left out: scripts of a project are never run; name what it needs in words"
 )
 _NO_SKILLS = "skills of a project are not served"
+
+
+def own_server(name: ServerName) -> ServerName:
+    """Return the entry for a server of the user's own that is a file of the project.
+
+    No server can have its name.
+    """
+    return ServerName(f"{FOLDER}/yours/{name}")
 
 
 def tap_name(project: str) -> TapName:
