@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capd_client.toml_files import store
+from capd_client.toml_files import parse, store
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -104,8 +104,8 @@ class TapList:
             document = self._load()
             entries = self._entries(document)
             names = [entry["name"] for entry in entries]
-            taps: Any = document["taps"]
             at = names.index(find_name(name, names, f"no tap named {name} in {self.path}"))
+            taps: Any = document["taps"]
             if len(entries) == 1:
                 # An empty list is left out: tomlkit cannot append a table to `taps = []`.
                 del document["taps"]
@@ -128,7 +128,7 @@ class TapList:
         from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
 
         try:
-            return tomlkit.parse(_mended(self.path.read_text(encoding="utf-8")))
+            return parse(_mended(self.path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return tomlkit.document()
         except (TOMLKitError, UnicodeDecodeError) as error:

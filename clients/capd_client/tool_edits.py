@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capd_client.toml_files import EditError, store
+from capd_client.toml_files import EditError, parse, store
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -66,15 +66,13 @@ class ToolEdits:
         Raises:
             EditError: the file cannot be edited; it is unchanged.
         """
-        import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
-
         path = self.file(tap, capability)
         with self._locked():
             document = _load(path)
             head = path.parents[1] / "overlay.toml"
             if not head.exists():
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                store(head, tomlkit.parse(f"tap = {json.dumps(tap)}\n"))
+                store(head, parse(f"tap = {json.dumps(tap)}\n"))
             tables = _table(document, "tool", path)
             table = _table(tables, tool, path)
             _apply(table, changes, path)
@@ -146,11 +144,11 @@ def _has_null(value: Any) -> bool:
 
 
 def _load(path: Path) -> "TOMLDocument":
-    import tomlkit  # noqa: PLC0415 - as above
+    import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
 
     try:
-        return tomlkit.parse(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return tomlkit.document()
     except (TOMLKitError, UnicodeDecodeError) as error:

@@ -140,6 +140,50 @@ def test_removing_what_is_not_there_names_what_is(run: Run, home: Path, tap: Pat
     assert result.exit_code == 1
 
 
+@pytest.mark.parametrize("text", ["", "starter = false\n", '[providers]\nx = "y"\n'])
+def test_removing_from_a_list_without_a_tap_says_that_there_is_none(
+    run: Run, home: Path, text: str
+) -> None:
+    file = taps_file(home)
+    file.parent.mkdir()
+    file.write_text(text)
+
+    result = run("remove", "x")
+
+    assert result.stderr == f"capd: no tap named x in {file}\nThere are: none.\n"
+    assert result.exit_code == 1
+    assert file.read_text() == text
+
+
+def test_a_list_that_is_a_link_stays_one(run: Run, home: Path, tap: Path, tmp_path: Path) -> None:
+    file, target = taps_file(home), tmp_path / "dotfiles.toml"
+    file.parent.mkdir()
+    target.write_text("# mine\n")
+    file.symlink_to(target)
+
+    result = run("add", str(tap))
+
+    assert result.exit_code == 0, result.output
+    assert file.readlink() == target
+    assert target.read_text().startswith("# mine\n")
+    assert TapList(str(file.parent)).read() == [{"name": "octomind-tap", "path": str(tap)}]
+
+
+def test_a_path_that_is_not_utf_8_is_refused_and_the_list_stays(
+    run: Run, home: Path, tap: Path
+) -> None:
+    run("add", str(tap))
+    before = taps_file(home).read_bytes()
+    folder = tap.with_name("t\udce4p")
+    (folder / "capabilities").mkdir(parents=True)
+
+    result = run("add", str(folder), "--name", "other")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"capd: {taps_file(home)} can only hold UTF-8, and this is not")
+    assert taps_file(home).read_bytes() == before
+
+
 @pytest.mark.parametrize("text", ["[[taps", 'taps = "x"', "[[taps]]\nname = 1", "\x00"])
 def test_a_file_that_cannot_be_read_is_left_alone(
     run: Run, home: Path, tap: Path, text: str
@@ -228,6 +272,8 @@ def test_a_folder_of_skills_alone_is_a_tap(run: Run, home: Path, tmp_path: Path)
         'taps = [{name = "a", path = "/a"}]\nstarter = false\n\n[providers]\nx = "y"\n',
         'starter = false\n[[taps]]\nname = "a"\npath = "/a"\n[providers]\nx = "y"\n',
         "# nothing yet\r\nstarter = false\r\n",
+        '[[taps]]\nname = "a"\npath = "/a"',
+        "starter = false",
     ],
 )
 def test_however_the_list_is_written_a_tap_is_added_to_it(

@@ -11,7 +11,7 @@ from capd_client.commands import completers
 from capd_client.commands.records import learnt_of
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.taps import TapError
-from capd_client.toml_files import store
+from capd_client.toml_files import parse, store
 
 LONGEST = 200
 """The most characters of a phrase. Messages are compared with the whole phrase."""
@@ -82,7 +82,7 @@ class Learned:
         from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
 
         try:
-            return tomlkit.parse(file.read_text(encoding="utf-8"))
+            return parse(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return tomlkit.document()
         except (TOMLKitError, UnicodeDecodeError) as error:

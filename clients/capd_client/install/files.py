@@ -9,6 +9,14 @@ from pathlib import Path
 PRIVATE = 0o600
 
 
+def real_path(path: Path) -> Path:
+    """Return `path` with its links resolved; a link that leads to itself is left as it is.
+
+    `Path.resolve` raises RuntimeError for such a link before Python 3.13.
+    """
+    return Path(os.path.realpath(path))
+
+
 def read(path: Path) -> bytes | None:
     """Return the content of a file; None if there is no file.
 
