@@ -41,6 +41,21 @@ def test_all_that_are_found_get_capd_and_one_that_fails_stops_no_other(user: Use
     assert (user.home / ".cursor/mcp.json").read_text() == "{,"
 
 
+def test_a_file_that_is_a_link_to_itself_stops_no_other(user: User) -> None:
+    path = user.file(".cursor/mcp.json", "{}")
+    path.unlink()
+    path.symlink_to(path)
+    user.file(".junie/mcp/mcp.json", "{}")
+
+    said = user.capd("install", "cursor", "junie")
+
+    assert said.code == 1
+    assert f"capd: {path}: Too many levels of symbolic links" in said.err
+    assert "capd" in user.json(".junie/mcp/mcp.json")["mcpServers"]
+    assert user.capd("import", "--dry-run").code == 0
+    assert user.capd("uninstall", "cursor", "junie").code == 1
+
+
 def test_all_that_have_capd_lose_it(user: User) -> None:
     user.file(".junie/mcp/mcp.json", "{}")
     user.file(".config/goose/config.yaml", GOOSE)

@@ -25,7 +25,7 @@ from capd_client.install.edits import (
     plan_uninstall,
     unmake,
 )
-from capd_client.install.files import read
+from capd_client.install.files import read, real_path
 from capd_client.install.known_clients import KnownClient, known_client, known_clients
 from capd_client.install.ledger import Ledger
 from capd_protos.places import places
@@ -70,7 +70,7 @@ def make_with_vendor(ledger: Ledger, client: Vendor, change: FileChange) -> Path
     left = client.run_vendor(command)
     if left is not None:
         return ledger.note(change.path, original=change.original, left=left)
-    edits = [edit for edit in client.edits() if edit.path.resolve() == change.path]
+    edits = [edit for edit in client.edits() if real_path(edit.path) == change.path]
     (again,) = plan_install(ledger, edits)
     return make(ledger, replace(again, original=change.original))
 
@@ -326,12 +326,12 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
     made, ledger = client_of(known, os.environ), _ledger(known.id)
     needed = needed_by_others(made, os.environ)
     removals = made.removals(ledger.entries())
-    edits = [edit for edit in removals if edit.path.resolve() not in needed]
+    edits = [edit for edit in removals if real_path(edit.path) not in needed]
     if dry_run:
         _print_removal(known, ledger, edits)
         return
     _put_back_imported(known)
-    whole = {path.resolve() for path in made.whole_files}
+    whole = {real_path(path) for path in made.whole_files}
     with ledger.locked():
         changes = plan_uninstall(ledger, edits)
         for change in changes:

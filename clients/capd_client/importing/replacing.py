@@ -23,7 +23,7 @@ from capd_client.install.edits import (
     plan_uninstall,
     unmake,
 )
-from capd_client.install.files import PRIVATE, read, replace
+from capd_client.install.files import PRIVATE, read, real_path, replace
 from capd_client.install.known_clients import Format
 from capd_client.install.ledger import Ledger
 from capd_client.install.plain_data import found, is_same, without
@@ -75,7 +75,7 @@ class Replacements:
             InstallError: the file has changed since it was read, or cannot be edited.
         """
         first = next(iter(origins))
-        path = first.file.resolve()
+        path = real_path(first.file)
         kind: Format = first.format
         before = self.files().get(path)
         taken = [(*origin.keys[:-1], origin.name) for origin in origins]

@@ -24,7 +24,7 @@ from typing import Any
 from capd_client.install import UnreadableError
 from capd_client.install.client import Client
 from capd_client.install.edits import FileChange, FileEdit
-from capd_client.install.files import read
+from capd_client.install.files import read, real_path
 from capd_client.install.jsonc import Node, find, parse
 from capd_client.install.jsonc_edits import append, put, take
 from capd_client.install.known_clients import KnownClient
@@ -91,7 +91,7 @@ class Claude(Client):
         server named capd already.
         """
         program = shutil.which("claude", path=self._env.get("PATH", os.defpath))
-        if program is None or change.path != self.config.resolve():
+        if program is None or change.path != real_path(self.config):
             return []
         if change.before and self.server.own_program(change.before.decode()) is not None:
             # Claude Code's command refuses to change an existing server.

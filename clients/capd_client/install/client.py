@@ -5,6 +5,7 @@ from pathlib import Path
 
 from capd_client.install import InstallError
 from capd_client.install.edits import FileChange, FileEdit
+from capd_client.install.files import real_path
 from capd_client.install.known_clients import KnownClient, ServersFile, expanded
 from capd_client.install.prompt_hooks import hook_edits
 from capd_client.install.server_entry import ServerEntry
@@ -70,7 +71,7 @@ class Client:
         others = [
             FileEdit(file.path, server.add, server.remove)
             for file in self.known.user_files(self._env)
-            if file != self.file and file.path.resolve() in noted
+            if file != self.file and real_path(file.path) in noted
             for server in [ServerEntry(self.known, file, self._launcher)]
         ]
         return [*self.edits(), *others]

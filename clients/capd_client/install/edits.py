@@ -13,7 +13,7 @@ from pathlib import Path
 
 from capd_client.install import InstallError, UnreadableError
 from capd_client.install.documents import read_document
-from capd_client.install.files import read, replace
+from capd_client.install.files import read, real_path, replace
 from capd_client.install.known_clients import Format
 from capd_client.install.ledger import Ledger, digest
 
@@ -192,7 +192,7 @@ def _joined(edits: Iterable[FileEdit]) -> list[FileEdit]:
     """
     by_path: dict[Path, list[FileEdit]] = {}
     for edit in edits:
-        by_path.setdefault(edit.path.resolve(), []).append(edit)
+        by_path.setdefault(real_path(edit.path), []).append(edit)
     return [_all_of(path, each) for path, each in by_path.items()]
 
 

@@ -12,7 +12,7 @@ from capd_client.install import UnreadableError
 from capd_client.install.claude import Claude
 from capd_client.install.client import Client
 from capd_client.install.edits import FileEdit
-from capd_client.install.files import read
+from capd_client.install.files import read, real_path
 from capd_client.install.known_clients import KnownClient, known_clients
 from capd_client.install.launcher import NAME, launcher_path
 
@@ -118,10 +118,10 @@ def needed_by_others(client: Client, env: Mapping[str, str]) -> dict[Path, Known
 
     Each is returned with that other client. Uninstalling `client` leaves these files alone.
     """
-    own = {edit.path.resolve() for edit in client.hooks()}
+    own = {real_path(edit.path) for edit in client.hooks()}
     needed: dict[Path, KnownClient] = {}
     for other in edited_clients(env):
-        shared = own & {edit.path.resolve() for edit in other.hooks()}
+        shared = own & {real_path(edit.path) for edit in other.hooks()}
         if shared and other.name != client.name and state_of(other.known, env).has_capd:
             needed |= dict.fromkeys(shared, other.known)
     return needed
