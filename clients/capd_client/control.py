@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from capd_client.shim.replay import DAEMON_LINE_LIMIT_BYTES
+from capd_client.shim.replay import DAEMON_LINE_LIMIT_BYTES, is_encodable
 from capd_protos import SOCKET_PROTOCOL
 
+INVALID_PARAMS = -32602
+"""The JSON-RPC code for parameters that a method does not take."""
 _READ_BYTES = 256 * 1024
 _CONNECT_TIMEOUT = 5.0
 _CONNECT_PAUSE = 0.05
@@ -194,6 +196,9 @@ class Control:
         return sock
 
     def _write(self, message: Mapping[str, Any]) -> None:
+        for text in _texts(message):
+            if not is_encodable(text):
+                raise ControlError(INVALID_PARAMS, "invalid_params", f"{text!r} is not UTF-8")
         # The daemon knows a link frame by its first bytes: there is no space after the colon.
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         try:
@@ -252,6 +257,19 @@ def peer_uid(sock: socket.socket) -> int:
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     _, uid, _ = struct.unpack("3i", credentials)
     return int(uid)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Return each text in a message, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _texts(key)
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
 
 
 def _result_of(message: Mapping[str, Any]) -> dict[str, Any]:

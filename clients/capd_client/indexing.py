@@ -12,6 +12,7 @@ from typing import Any
 
 from capd_client import tables
 from capd_client.control import Control, DaemonDownError
+from capd_client.shim.replay import is_encodable
 from capd_client.terminal import many
 from capd_client.waiting import Waiting, bar
 
@@ -44,12 +45,20 @@ def run_index(
         follower = threading.Thread(target=_follow, args=(watcher, show), daemon=True)
         if show_progress:
             follower.start()
-        project = os.getcwd()  # noqa: PTH109 - one call, no import
-        params = {"session": session, "project": project, "asks_servers": asks_servers}
+        params = {"session": session, "project": _project(), "asks_servers": asks_servers}
         result = control.call("index", params)
         if show_progress and result.get("servers"):
             follower.join(_LAST_WORD)
         return result
+
+
+def _project() -> str:
+    """Return the current folder; "" if it was deleted or its path is not UTF-8."""
+    try:
+        folder = os.getcwd()  # noqa: PTH109 - one call, no import
+    except FileNotFoundError:
+        return ""
+    return folder if is_encodable(folder) else ""
 
 
 @contextmanager

@@ -39,6 +39,21 @@ def test_an_error_keeps_its_code_name_and_text(start_daemon: Start) -> None:
     assert told == (4004, "not_found", "no such session")
 
 
+def test_a_text_that_is_not_utf_8_is_not_sent_and_the_next_request_is_answered(
+    start_daemon: Start,
+) -> None:
+    daemon = start_daemon({"tools": {"schema": 1}})
+
+    with Control(str(daemon.path)) as control:
+        with pytest.raises(ControlError, match=r"'caf\\udce9' is not UTF-8") as caught:
+            control.call("search", {"text": ["a", "caf\udce9"]})
+        result = control.call("tools")
+
+    assert caught.value.name == "invalid_params"
+    assert result == {"schema": 1}
+    assert daemon.requests() == [{"method": "tools", "params": {}}]
+
+
 def test_an_answer_may_be_as_long_as_the_daemon_writes_them(start_daemon: Start) -> None:
     text = "x" * (33 * 1024 * 1024)
     daemon = start_daemon({"call": {"text": text}})

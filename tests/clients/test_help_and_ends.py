@@ -293,3 +293,19 @@ def test_no_command_says_more_than_what_why_and_what_next(
     said = f"capd: no daemon at {socket_at}\nStart it with: capd daemon start\n".encode()
     assert set(spoken) == {(b"", said, 3)}
     assert not re.search(rb"Traceback", said)
+
+
+def test_a_command_in_a_folder_that_was_removed_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+
+    said = invoke("import", "--dry-run")
+
+    assert (
+        said.stderr == "capd: the current folder does not exist any more\nGo to another one: cd\n"
+    )
+    assert said.exit_code == 1

@@ -5,7 +5,13 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from capd_client import commands
 
 from .conftest import FakeDaemon
 
@@ -41,6 +47,21 @@ def test_on_a_terminal_progress_is_a_bar_beside_the_output(
     assert (done.stdout, done.returncode) == (b"2 servers asked, 2 tools known\n", 1)
     assert b"2/2" in told
     assert b"db: it \\x1b[31mbroke" in told
+
+
+def test_the_index_is_made_in_a_folder_whose_name_is_not_utf_8(
+    start_daemon: Start, base_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = start_daemon({"index": {"schema": 1, "servers": []}})
+    folder = tmp_path / "caf\udce9"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    done = CliRunner().invoke(commands.cli, ["index", "--known"], env=base_env)
+
+    assert done.exit_code == 0, done.output
+    asked = [each["params"] for each in daemon.requests() if each["method"] == "index"]
+    assert [each["project"] for each in asked] == [""]
 
 
 def _read_all(descriptor: int) -> bytes:

@@ -189,6 +189,8 @@ def log_file(home: Path) -> Path:
         ((), ["daemon_ready", "session_opened", "Traceback:", "server_failed", "session_ended"]),
         (("-n", "2"), ["server_failed", "session_ended"]),
         (("-n", "0"), []),
+        (("-n", "9" * 30, "--level", "warning"), ["server_failed"]),
+        (("-n", "9" * 30, "--session", "two"), ["server_failed"]),
         (("--session", "one"), ["session_opened", "session_ended"]),
         (("--session", "one", "-n", "1"), ["session_ended"]),
         (("--level", "warning"), ["server_failed"]),

@@ -7,6 +7,7 @@ run or completed, so that no command waits for another one's imports.
 
 import importlib
 import io
+import os
 import sys
 from typing import Any
 
@@ -137,8 +138,21 @@ class _Capd(click.Group):
             # The exit code of an interrupted program; no message, as the person pressed Ctrl-C.
             ctx.exit(EXIT_INTERRUPTED)
         except OSError as error:
+            if not error.filename and _is_folder_gone():
+                raise Failure(
+                    "the current folder does not exist any more\nGo to another one: cd"
+                ) from None
             where = f"{error.filename}: " if error.filename else ""
             raise Failure(f"{where}{error.strerror or error}") from None
+
+
+def _is_folder_gone() -> bool:
+    """Tell whether somebody has removed the working directory."""
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib is not imported for every command
+    except FileNotFoundError:
+        return True
+    return False
 
 
 @click.group(

@@ -73,6 +73,7 @@ def logs(*, follow: bool, lines: int, session: str, level: str | None, as_json: 
 
     manager = the_manager()
     seen: deque[str] = deque(maxlen=_SEEN)
+    lines = min(lines, log_lines.ALL)
     last: deque[log_lines.LogLine] = deque(maxlen=lines)
     try:
         is_all = session or level
