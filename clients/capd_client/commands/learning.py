@@ -104,7 +104,7 @@ class Learned:
 def learn(
     *, phrase: str | None, capability: str | None, forget: str | None, undo: bool, as_json: bool
 ) -> None:
-    """Show what routing has learnt from use, or have messages like PHRASE switch CAPABILITY on."""
+    """Show or forget what routing has learnt, or have messages like PHRASE switch CAPABILITY on."""
     if phrase is not None and capability is None:
         raise click.UsageError("a PHRASE needs the CAPABILITY that it means")
     is_forgetting = undo or forget is not None

@@ -1,8 +1,8 @@
 """Removes imported servers from a client's file (`capd import --replace`), and restores them.
 
 capd is installed into the client first, and uninstalled after the servers are restored. In this
-order, a file that nobody else has changed gets its original bytes back. In a file that was changed
-in between, only the servers that it lacks are added.
+order, a file that nobody else has changed gets its original bytes back. To a file that was changed
+in between, only those servers are added that the file lacks.
 """
 
 import json
@@ -40,7 +40,8 @@ class TakenFile:
     client: str
     format: Format
     names: tuple[_Keys, ...]
-    """For each server, the keys that lead to its list in the file, and then its name."""
+    """For each server, the keys that lead to the file's object or list of servers, and then the
+    server's name."""
 
 
 class Replacements:
@@ -232,7 +233,7 @@ def _without(
 
 
 def _with(text: str, original: str | None, kind: Format, names: Iterable[_Keys]) -> str:
-    """Return `text` with those servers of `names` added that it lacks, copied from `original`."""
+    """Copy servers from `original`: those of `names` that `text` lacks. Return the new text."""
     known = None if original is None else read_document(original, kind)
     for *keys, name in names:
         container = tuple(keys)

@@ -1,4 +1,4 @@
-"""Asks the definitions actor which tool definitions are trusted."""
+"""Asks the definitions actor which tool definitions are trusted, and records decisions."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import DEFINITIONS
@@ -20,7 +20,7 @@ _DEFINITIONS_DECIDED: MsgpackCodec[messages.DefinitionsDecided] = MsgpackCodec(
 
 
 class DefinitionsClient(ActorClient):
-    """Asks the definitions actor which tool definitions are trusted."""
+    """Asks the definitions actor which tool definitions are trusted, and records decisions."""
 
     actor = DEFINITIONS
 

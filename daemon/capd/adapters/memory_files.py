@@ -93,9 +93,9 @@ def _content(file: Path, root: Path | None) -> bytes:
 
 
 def _once_each(reads: Iterator[MemoryRead]) -> Iterator[MemoryRead]:
-    """Yield `reads`, but only the first memory of each name: `a.md` and `a.toml` have the same one.
+    """Yield `reads`, but a finding in place of a memory whose name an earlier one has.
 
-    In place of a later memory, yield a finding.
+    For example, `a.md` and `a.toml` have the same name.
     """
     known: dict[str, str] = {}
     for read in reads:

@@ -577,9 +577,10 @@ class SessionTurns:
     def _remaining(
         self, decision: Decision, ranked: finder.ToolsRanked, conversation: Conversation
     ) -> RemainingTools | None:
-        """Return which tools of the decided capability have no card in the conversation yet.
+        """Return the tools of the decided capability that have no card in the conversation yet.
 
-        None if the decision names no capability.
+        Of tools beyond `ranked.hits`, only the number is returned. None if the decision names no
+        capability.
         """
         if decision.id is None:
             return None

@@ -20,7 +20,7 @@ are dropped."""
 
 
 class SocketSink:
-    """Writes the lines for one client, of all its requests, to one stream."""
+    """Writes all lines for one client to one stream, whichever request they belong to."""
 
     # Slots, because every idle session has such an object.
     __slots__ = ("_stream", "_writer")

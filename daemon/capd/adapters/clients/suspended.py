@@ -270,7 +270,7 @@ class SuspendedCalls:
         """Return the call that a request with the params `members` repeats; None if there is none.
 
         Raises:
-            EnvelopeError: its state is capd's, but is not valid for this request.
+            EnvelopeError: the request's state is capd's, but is not valid for this request.
         """
         state = text_of(members.get("requestState"))
         if not state.startswith(PREFIX):

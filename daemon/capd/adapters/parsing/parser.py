@@ -242,7 +242,10 @@ class _Process:
 
     @property
     def has_ended_by_job(self) -> bool:
-        """Whether a job ended the process, and not somebody else who killed it."""
+        """Whether the process ended because its job used too much CPU time or crashed it.
+
+        False if somebody else has killed the process.
+        """
         return self._process.returncode in {-signal.SIGPROF, -signal.SIGXCPU, -signal.SIGSEGV}
 
     def answer(self, asked: bytes) -> tuple[bytes, float]:

@@ -3,8 +3,8 @@
 A shortened result must still satisfy its tool's output schema. If no short value does, the
 structured content is left out, and a client that has seen the schema then treats the result as a
 failure. So capd decides before it lists a tool whether to show its schema. For this it estimates
-how many characters of a value may not be cut because of the schema. If a schema has a keyword that
-capd does not know, capd assumes that it allows no cut.
+how many characters a value must keep to satisfy the schema. If a schema has a keyword that capd
+does not know, capd assumes that the schema allows no cut.
 """
 
 import math

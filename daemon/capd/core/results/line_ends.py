@@ -43,7 +43,7 @@ class LineEnds:
 
     @property
     def is_result(self) -> bool:
-        """Whether it is a response whose result is the large member."""
+        """Whether the line is a response whose result is the large member."""
         others = self.scalars.keys()
         is_reply = "id" in others and not {"method", "result"} & others
         # Some servers write `"error": null` if there is none.

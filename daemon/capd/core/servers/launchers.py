@@ -305,8 +305,8 @@ class Launch:
     is_elsewhere: bool = False
     """Whether the launcher runs in an empty folder instead of the project."""
     enters_project: bool = False
-    """Whether the server runs in the project nevertheless, because npm's script shell changes to it
-    before it starts the server."""
+    """Whether the server runs in the project nevertheless: npm's script shell enters the
+    project, and then starts the server."""
     reason: str = ""
     """What is restricted and why, for a person; empty if nothing is."""
 
@@ -421,7 +421,7 @@ def _mentioned(words: Sequence[str]) -> FilesRead:
 
 
 def _of_text(text: str) -> FilesRead:
-    """Return the files that the commands in a shell's text read."""
+    """Return the files that a shell would read if it ran the commands in `text`."""
     found = _NOTHING
     for part in _COMMANDS.split(text)[:_MOST_WORDS]:
         words = [word for word in _SPLIT.split(part) if word]

@@ -150,7 +150,10 @@ def key_path_text(path: Sequence[str]) -> str:
 
 
 def key_text(path: Sequence[str]) -> str:
-    """Return a key for a message, shortened: a stranger's key may be a megabyte long."""
+    """Return the text of a settings key, shortened: a stranger's key may be a megabyte long.
+
+    Messages about the key contain this text.
+    """
     key = key_path_text(path)
     return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…"
 

@@ -59,7 +59,10 @@ class AddedWords:
     """The edits of tools of the capability's servers."""
 
     def are_of(self, capability: CapabilitySpec) -> bool:
-        """Tell whether the additions are for `capability`, because it has one of the `parts`."""
+        """Tell whether the additions are for `capability`.
+
+        They are if the capability has one of `parts`, or if `parts` is empty.
+        """
         has = {*(str(server.name) for server in capability.servers), *capability.requires}
         return not self.parts or not self.parts.isdisjoint(has)
 

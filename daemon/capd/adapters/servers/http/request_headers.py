@@ -111,7 +111,11 @@ class RequestHeaders:
         return headers
 
     def of_connection(self) -> dict[str, str]:
-        """Return the headers of requests without a message, such as the GET of a stream."""
+        """Return the headers of requests that repeat nothing but the negotiated version.
+
+        Those are all messages of the handshake generation, and requests without a message, such
+        as the GET of a stream.
+        """
         return {"mcp-protocol-version": self._negotiated} if self._negotiated else {}
 
     def forget(self) -> None:
