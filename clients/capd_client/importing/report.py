@@ -71,6 +71,10 @@ def _said_of(planned: PlannedServer, store: str) -> Iterator[str]:
     if planned.from_tools:
         source = f"the tap {planned.tools_of}" if planned.tools_of else "its last list"
         yield f"triggers from its tools, as {source} has them: {'; '.join(planned.from_tools)}"
+    if server is not None and planned.is_of_project:
+        # A stranger may have written these. Secrets are not among them, only their keys.
+        yield from (f"sets {key}={value}" for key, value in server.env.items())
+        yield from (f"sends {key}: {value}" for key, value in server.headers.items())
     yield from (note for note in planned.notes if server is not None)
 
 
