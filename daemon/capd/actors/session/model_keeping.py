@@ -14,7 +14,8 @@ from capd.adapters import platform
 from capd.runtime.bus import ActorUnavailableError
 
 LEAST_AVAILABLE = 2 << 30
-"""Bytes of memory that must be available for the model to be kept. The model takes 165 MiB."""
+"""Bytes of memory that must be available for the model to be kept. The model's process takes about
+95 MB (docs/benchmarks.md)."""
 ASK_TIMEOUT = 2.0
 
 
