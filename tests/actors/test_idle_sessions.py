@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from capd.actors.session.session import Session
+from capd.actors.session.store import LOOK_AT_CLOCK
 from capd.adapters import platform
 from capd.adapters.clients.parking import QUIET
 from capd_protos import curator
@@ -204,3 +205,21 @@ async def test_what_a_capability_brings_is_announced_without_the_part_that_reads
         await client.capability("enable", "alpha")
 
         assert "requests" not in made(session_of(world, "s"))
+
+
+async def test_a_session_without_a_change_is_saved_again(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+        await silence(world)
+        before = world.kept.records.pop(SessionKey("s"))
+
+        # A clock that was set is a reason to save again, too.
+        world.host._saver._now = lambda: 0.0
+        await trio.sleep(2 * LOOK_AT_CLOCK)
+
+        after = world.kept.records[SessionKey("s")]
+        assert after.activations == before.activations
+        assert len(world.host._parking) == 1

@@ -3,8 +3,9 @@
 import trio
 from trio.testing import MockClock
 
-from capd.actors.session.store import SessionSaver
-from capd.core.sessions.session_record import SessionRecord
+from capd.actors.session.store import LOOK_AT_CLOCK, SessionSaver
+from capd.core.records.retention import DAY
+from capd.core.sessions.session_record import RETENTION, SessionRecord, is_kept
 from capd_protos.types import SessionKey
 
 from .fakes import KeptSessions
@@ -63,3 +64,47 @@ async def test_who_could_not_be_written_down_is_told_until_they_are(
         " look for room on the disk of the state folder, and in capd logs"
     )
     assert (full, saver.problem) == (said, "")
+
+
+async def test_a_session_that_is_open_for_days_keeps_its_record(
+    autojump_clock: MockClock,
+) -> None:
+    store, now = KeptSessions(), trio.current_time
+    saver = SessionSaver(
+        store,
+        lambda key: SessionRecord(key, "", now(), [], [], [], [], is_routed=False),
+        now,
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(saver.run)
+        nursery.start_soon(saver.save_again, lambda: [ONE])
+
+        await trio.sleep(3 * DAY)
+        nursery.cancel_scope.cancel()
+
+    assert is_kept(store.records[ONE], now() + RETENTION - DAY / 12)
+
+
+async def test_a_session_is_saved_again_soon_after_the_machine_was_suspended(
+    autojump_clock: MockClock,
+) -> None:
+    store, suspended = KeptSessions(), 0.0
+
+    def now() -> float:
+        return trio.current_time() + suspended
+
+    saver = SessionSaver(
+        store,
+        lambda key: SessionRecord(key, "", now(), [], [], [], [], is_routed=False),
+        now,
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(saver.run)
+        nursery.start_soon(saver.save_again, lambda: [ONE])
+        await trio.sleep(1)
+        suspended = 3 * DAY
+
+        await trio.sleep(2 * LOOK_AT_CLOCK)
+        nursery.cancel_scope.cancel()
+
+    assert is_kept(store.records[ONE], now())

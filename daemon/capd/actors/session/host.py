@@ -140,6 +140,7 @@ class SessionHost:
                 kept: dict[str, Callable[[], Awaitable[object]]] = {
                     "hints": self._listen,
                     "session records": self._saver.run,
+                    "open sessions": partial(self._saver.save_again, self._sessions.saved_keys),
                     "idle connections": self._parking.run,
                     "memory trimming": self._memory_trimmer.run,
                     "model keeping": self._model_keeping.run,

@@ -1,11 +1,12 @@
 """Saves sessions shortly after they change, and restores them from their saved records."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
 import structlog
+import trio
 
 from capd.actors.session.parts import SessionParts
 from capd.core.errors import described
@@ -15,6 +16,9 @@ from capd_protos.types import ServerIdentity, SessionKey
 
 SAVE_PAUSE = 0.1
 """Seconds from a change to its save, so that all changes of a turn are saved together."""
+SAVE_AGAIN = 3600.0
+"""Seconds after which every open session is saved again. A record is too old after 24 hours."""
+LOOK_AT_CLOCK = 60.0
 MOST_NAMED = 5
 
 log = structlog.get_logger(actor="curator")
@@ -44,15 +48,20 @@ class SessionSaver(Saver[SessionKey]):
     """Saves each session a moment after it changed."""
 
     def __init__(
-        self, store: SessionStore, record: Callable[[SessionKey], SessionRecord | None]
+        self,
+        store: SessionStore,
+        record: Callable[[SessionKey], SessionRecord | None],
+        now: Callable[[], float] = time.time,
     ) -> None:
         """Create it.
 
         `record` returns what has to be saved of a session; None if the session no longer exists.
+        `now` returns the time in seconds since the epoch.
         """
         super().__init__(self._save_record, pause=SAVE_PAUSE)
         self._store = store
         self._record = record
+        self._now = now
 
     @property
     def problem(self) -> str:
@@ -67,6 +76,20 @@ class SessionSaver(Saver[SessionKey]):
         """Remove old records, then save changes until cancelled."""
         await self._store.sweep()
         await super().run()
+
+    async def save_again(self, keys: Callable[[], Iterable[SessionKey]]) -> None:
+        """Until cancelled, save the sessions in `keys()` every hour, also without a change.
+
+        Otherwise the record of a session that is open for days would be too old for a new daemon.
+        """
+        saved_at = self._now()
+        while True:
+            # Short pauses: they do not count the time while the machine was suspended.
+            await trio.sleep(LOOK_AT_CLOCK)
+            if not 0 <= self._now() - saved_at < SAVE_AGAIN:
+                saved_at = self._now()
+                for key in keys():
+                    self.changed(key)
 
     async def _save_record(self, key: SessionKey) -> bool:
         try:

@@ -126,6 +126,10 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         """Return the sessions that clients have opened: all but those of sub-agents."""
         return [each for each in self.values() if not each.session.place.agent]
 
+    def saved_keys(self) -> list[SessionKey]:
+        """Return the keys of the sessions that are saved: of all that clients opened and use."""
+        return [each.session.place.key for each in self.conversations() if not each.is_ending]
+
     def of_agents(self, parent: SessionKey) -> list[OpenSession]:
         """Return the sessions of a session's sub-agents."""
         places = ((each.session.place, each) for each in self.values())
