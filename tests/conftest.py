@@ -4,8 +4,9 @@ import gc
 import os
 import select
 import signal
+import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,29 @@ def shared_fixtures() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared folder at {folder}: set CAPD_SHARED")
     return folder
+
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def closed() -> Iterator[Path]:
+    """Return a folder that may not be entered, in one that may be.
+
+    Root may enter every folder, so a test of root's runs as another user.
+    """
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as around:
+        Path(around).chmod(0o777)
+        folder = Path(around, "closed")
+        folder.mkdir(mode=0)
+        if user == 0:
+            os.seteuid(NOBODY)
+        try:
+            yield folder
+        finally:
+            os.seteuid(user)
+            folder.chmod(0o700)
 
 
 LONGEST_THREAD = 2.0

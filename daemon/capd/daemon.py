@@ -34,6 +34,7 @@ from capd.adapters.clients.unix_listener import (
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.memory_trimming import return_after_work
 from capd.adapters.parsing.parser import Parser
+from capd.adapters.regular_files import is_regular
 from capd.adapters.servers import sandboxing
 from capd.adapters.servers.login_path import is_from_shell, login_variables, merged
 from capd.adapters.servers.trees import TREES
@@ -163,8 +164,8 @@ def _start_helpers(where: Places, live: LiveSettings, parser: Parser, is_service
     # First, because it ends the helpers of an earlier daemon, and makes the mark for the helpers
     # of this one.
     TREES.begin(Path(where.state), is_service=is_service)
-    has_taps = Path(where.config, "taps.toml").exists()
-    if has_taps and not Path(where.cache, parsed_taps.FILE).exists():
+    has_taps = is_regular(Path(where.config, "taps.toml"))
+    if has_taps and not is_regular(Path(where.cache, parsed_taps.FILE)):
         parser.start()
     if live.current.sandbox.level != "off":
         threading.Thread(target=sandboxing.machine, name="sandbox trials", daemon=True).start()

@@ -121,3 +121,14 @@ def test_a_name_that_no_client_gives_is_left_out(machine: Machine) -> None:
         machine.skill(machine.project / ".claude/skills", name)
 
     assert list(machine.found()) == ["ok"]
+
+
+def test_a_skill_that_may_not_be_read_costs_no_other(closed: Path) -> None:
+    skills = closed.parent / ".claude" / "skills"
+    skills.joinpath("open").mkdir(parents=True)
+    skills.joinpath("open", "SKILL.md").write_text(TEXT.format("git"))
+    skills.joinpath("shut").symlink_to(closed / "inside")
+
+    found = client_skills(SkillFolders(closed.parent, closed.parent / ".claude"), "/nowhere")
+
+    assert list(found) == ["open"]

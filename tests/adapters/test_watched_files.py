@@ -149,3 +149,7 @@ def test_only_what_is_read_counts_as_a_change(tmp_path: Path, path: str, expecte
     counts = Watch(watched_folders(installed(tmp_path, tap)))._counts(tmp_path / path)
 
     assert counts == expected
+
+
+def test_of_what_may_not_be_entered_the_nearest_folder_above_is_watched(closed: Path) -> None:
+    assert watched_folders(closed / "config" / "taps.toml") == {closed: frozenset({"config"})}

@@ -189,3 +189,22 @@ def test_without_a_thread_it_serves_on(world: World) -> None:
 
     wait_for(lambda: Path(world.home.socket).exists())
     assert "Traceback" not in world.log()
+
+
+@pytest.mark.parametrize("name", ["cache", "config"])
+def test_a_folder_that_may_not_be_entered_keeps_no_daemon_from_its_start(
+    world: World, name: str
+) -> None:
+    world.honest("neighbour")
+    folder = world.home.folder / name
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0)
+    # Root may enter every folder, unless it gives that up.
+    under = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    if os.geteuid() == 0 and not shutil.which(under[0]):
+        pytest.skip("takes setpriv")
+
+    world.process = world.home.start(under=under if os.geteuid() == 0 else [])
+
+    folder.chmod(0o700)
+    world.kill_daemon()

@@ -128,7 +128,8 @@ def _skill_folders(folder: Path) -> list[str]:
     """Return the folders in `folder` that have a SKILL.md, in the order of their names."""
     with suppress(OSError), os.scandir(folder) as entries:
         names = sorted(each.name for each in islice(entries, MOST_ENTRIES))
-        return [name for name in names if (folder / name / SKILL_FILE).exists()]
+        # `Path.exists` raises an error for a folder that may not be entered.
+        return [name for name in names if os.path.exists(folder / name / SKILL_FILE)]  # noqa: PTH110
     return []
 
 

@@ -19,6 +19,11 @@ def is_folder(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112
 
 
+def is_regular(path: Path) -> bool:
+    """Tell whether `path` is a regular file or a link to one; False if it cannot be looked at."""
+    return os.path.isfile(path)  # noqa: PTH113 - as in `is_folder`
+
+
 @contextmanager
 def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.stat_result]]:
     """Open the file at `path`, if it is a regular one; yield its descriptor and its status.

@@ -24,6 +24,7 @@ from capd.adapters.servers.processes import (
     ProcessSpec,
     ServerProcess,
     SpawnFailedError,
+    resolve_command,
     running,
 )
 from capd.adapters.servers.sandboxing import SandboxPlan
@@ -628,3 +629,11 @@ def test_a_spec_does_not_print_its_secrets(tmp_path: Path) -> None:
     spec = ProcessSpec(("server", "--key=SECRET"), {"TOKEN": "SECRET"}, tmp_path)
 
     assert "SECRET" not in repr(spec)
+
+
+def test_a_folder_of_path_that_may_not_be_entered_is_passed_over(closed: Path) -> None:
+    spec = ProcessSpec(("sh",), {"PATH": f"{closed / 'bin'}:{closed}:/bin"}, Path("/"))
+
+    found = resolve_command(spec)
+
+    assert found == Path("/bin/sh")

@@ -27,6 +27,7 @@ from pathlib import Path
 import trio
 
 from capd.adapters import platform
+from capd.adapters.regular_files import is_regular
 from capd.adapters.servers.containers import Container, Containers
 from capd.adapters.servers.launching import Launching, LaunchPlan
 from capd.adapters.servers.sandboxing import SandboxPlan, confinement
@@ -126,7 +127,7 @@ def resolve_command(spec: ProcessSpec) -> Path:
     else:
         candidates = [spec.cwd / folder / command for folder in search.split(os.pathsep)]
     for candidate in candidates:
-        if candidate.is_file() and os.access(candidate, os.X_OK):
+        if is_regular(candidate) and os.access(candidate, os.X_OK):
             return candidate
     if "/" in command:
         text = f"{candidates[0]} is not an executable file: correct the command's path"
