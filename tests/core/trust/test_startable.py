@@ -135,6 +135,14 @@ def test_no_value_of_a_definition_is_kept() -> None:
         ("tool", (), {"PATH": "/bin:{{PROJECT}}/bin"}, "/src/app/bin/tool"),
         ("python", ("-m", "app.server"), {}, "app/server.py"),
         ("python", ("-m", "app"), {}, "app/__main__.py"),
+        ("python", ("-mapp.server",), {}, "app/server.py"),
+        ("python", ("-Im", "app.server"), {}, "app/server.py"),
+        ("python", ("-m", "app.tools.server"), {}, "app/__init__.py"),
+        ("python", ("-m", "app.tools.server"), {}, "app/tools/__init__.py"),
+        ("uv", ("run", "--module", "app"), {}, "app.py"),
+        ("sh", ("-c", "exec python -u -m app.server"), {}, "app/server.py"),
+        ("node", ("-r./hook.js", "x"), {}, "./hook.js"),
+        ("java", ("@server.args",), {}, "server.args"),
         ("python", ("my script.py",), {}, "my script.py"),
         ("python", ("--file=my script.py",), {}, "my script.py"),
         ("npm", ("start",), {}, "package.json"),
@@ -158,6 +166,13 @@ def test_a_nul_is_in_no_path() -> None:
     found = named_files(odd, PROJECT)
 
     assert [name for name in found if "\0" in name] == []
+
+
+@pytest.mark.parametrize("args", [("-m", "a." * 40_000), ("@-r" * 40_000,), ("-m" * 40_000,)])
+def test_a_long_word_has_few_names(args: tuple[str, ...]) -> None:
+    server = msgspec.structs.replace(SERVER, args=args)
+
+    assert len(named_files(server, PROJECT)) < 200
 
 
 def test_a_definition_with_more_names_than_can_be_looked_up_says_so() -> None:

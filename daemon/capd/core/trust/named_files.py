@@ -17,6 +17,10 @@ MOST_NAMES = 5000
 
 _BETWEEN = lazy_pattern(r"[\s=:,;|&<>()\"'`]+")
 _SCHEME = lazy_pattern(r"\bfile://")
+_MODULE = lazy_pattern(r"--module|-[A-Za-z]*?m(?P<joined>[\w.]*)")
+# An option with its value (`-r./x.js`), a file of arguments (`@x.args`).
+_JOINED = lazy_pattern(r"@|-[A-Za-z](?=[^-])")
+_DEEPEST_PACKAGE = 32
 _FOLDERS = lazy_pattern(r"\{\{(?:CWD|PROJECT)\}\}")
 
 # By the name of a program: the files that it reads in the folder that it runs in, besides those
@@ -75,15 +79,27 @@ def _names(server: ServerSpec, project: str) -> Iterator[str]:
     for folder in server.env.get("PATH", "").split(":"):
         # The program itself, in the folders of a PATH that the definition sets.
         yield f"{_FOLDERS.sub(lambda _: project, folder)}/{server.command}"
-    for flag, module in zip(server.args, server.args[1:], strict=False):
-        if flag == "-m":
-            path = module.replace(".", "/")
-            yield from (f"{path}.py", f"{path}/__main__.py", f"{path}/__init__.py")
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        yield from _of_module(word, following)
+
+
+def _of_module(flag: str, following: str) -> Iterator[str]:
+    """Yield the files of a Python module that an option names: `-m x`, `-Im x`, `-mx`."""
+    match = _MODULE.fullmatch(flag)
+    if match is None:
+        return
+    parts = (match["joined"] or following).split(".")
+    path = "/".join(parts)
+    yield from (f"{path}.py", f"{path}/__main__.py")
+    # Python runs those of the packages around it first.
+    for count in range(1, min(len(parts), _DEEPEST_PACKAGE) + 1):
+        yield "/".join([*parts[:count], "__init__.py"])
 
 
 def _of_word(word: str) -> Iterator[str]:
-    if not word:
-        return
-    yield word
-    yield from (f"{word}{suffix}" for suffix in _SUFFIXES)
-    yield from (f"{word}/{entry}" for entry in _ENTRIES)
+    joined = _JOINED.match(word)
+    for name in (word, word[joined.end() :] if joined else ""):
+        if name:
+            yield name
+            yield from (f"{name}{suffix}" for suffix in _SUFFIXES)
+            yield from (f"{name}/{entry}" for entry in _ENTRIES)
