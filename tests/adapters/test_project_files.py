@@ -54,6 +54,26 @@ def test_an_env_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert got == (".env",)
 
 
+def test_an_env_that_is_a_link_out_of_the_project_is_not_read(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "secrets").write_text("OTHER_KEY=1\n")
+    (project / ".env").symlink_to("../secrets")
+
+    got = listing(project)
+
+    assert got == (".env",)
+
+
+def test_an_env_that_is_a_link_within_the_project_is_read(tmp_path: Path) -> None:
+    (tmp_path / "env.shared").write_text("STRIPE_KEY=1\n")
+    (tmp_path / ".env").symlink_to("env.shared")
+
+    got = listing(tmp_path)
+
+    assert got == (".env", "env.shared", ".env:STRIPE_KEY")
+
+
 async def test_a_session_without_a_project_has_no_listing() -> None:
     got = await project_files("")
 

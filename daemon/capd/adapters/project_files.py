@@ -4,12 +4,14 @@ A folder's name ends with `/`; a key of `.env` is `.env:KEY`. Values in `.env` a
 stored.
 """
 
+import os
 import re
 from itertools import islice
 from pathlib import Path
 
 import trio
 
+from capd.adapters.regular_files import opened_inside
 from capd.core.lazy_patterns import lazy_pattern
 
 MOST_NAMES = 300
@@ -42,16 +44,13 @@ def listing(root: Path) -> tuple[str, ...]:
         ]
     except OSError:
         return ()
-    return (*sorted(names), *_env_keys(root / ".env"))
+    return (*sorted(names), *_env_keys(root))
 
 
-def _env_keys(file: Path) -> tuple[str, ...]:
+def _env_keys(root: Path) -> tuple[str, ...]:
     try:
-        # Only a regular file: reading a pipe would block for ever.
-        if not file.is_file():
-            return ()
-        with file.open("rb") as opened:
-            text = opened.read(MOST_ENV_BYTES)
+        with opened_inside(root, root / ".env") as descriptor:
+            text = os.read(descriptor, MOST_ENV_BYTES)
     except OSError:
         return ()
     return tuple(dict.fromkeys(f".env:{key.decode()}" for key in _KEY.findall(text)))
