@@ -13,6 +13,13 @@ from typing import NamedTuple
 STATE_LOCK = "daemon.lock"
 """The file in the state folder that the running daemon locks (flock(2)), and that has its pid."""
 
+_UNDER_HOME = {
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_STATE_HOME": ".local/state",
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_DATA_HOME": ".local/share",
+}
+
 
 # Not a dataclass, whose imports take 8 ms, because some commands have to start fast.
 class Places(NamedTuple):
@@ -63,18 +70,34 @@ def places(
             socket=socket,
         )
     return Places(
-        config=_xdg(env, "XDG_CONFIG_HOME", ".config"),
-        state=_xdg(env, "XDG_STATE_HOME", ".local/state"),
-        cache=_xdg(env, "XDG_CACHE_HOME", ".cache"),
-        data=_xdg(env, "XDG_DATA_HOME", ".local/share"),
+        config=_xdg(env, "XDG_CONFIG_HOME"),
+        state=_xdg(env, "XDG_STATE_HOME"),
+        cache=_xdg(env, "XDG_CACHE_HOME"),
+        data=_xdg(env, "XDG_DATA_HOME"),
         run=os.path.dirname(socket),
         socket=socket,
     )
+
+
+def folder_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of `env` that move capd's folders, with absolute paths.
+
+    A program that starts capd later may not have them in its environment.
+    """
+    if env.get("CAPD_HOME"):
+        return {"CAPD_HOME": os.path.abspath(env["CAPD_HOME"])}
+    moved = {name: os.path.abspath(env[name]) for name in _UNDER_HOME if env.get(name)}
+    return {name: path for name, path in moved.items() if path != _usual(env, name)}
 
 
 def _home(env: Mapping[str, str]) -> str:
     return env.get("HOME") or os.path.expanduser("~")
 
 
-def _xdg(env: Mapping[str, str], name: str, under_home: str) -> str:
-    return os.path.join(env.get(name) or os.path.join(_home(env), under_home), "capd")
+def _xdg(env: Mapping[str, str], name: str) -> str:
+    return os.path.join(env.get(name) or _usual(env, name), "capd")
+
+
+def _usual(env: Mapping[str, str], name: str) -> str:
+    """Return the folder that is used if the variable `name` is not set."""
+    return os.path.join(_home(env), _UNDER_HOME[name])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -205,6 +206,24 @@ def test_the_launcher_is_written_only_when_it_changes(user: User) -> None:
     user.capd("install", "claude")
     assert sys.executable in user.launcher.read_text()
     assert os.access(user.launcher, os.X_OK)
+
+
+def test_a_client_that_passes_few_variables_on_starts_the_daemon_of_the_users_folders(
+    user: User,
+) -> None:
+    state = user.home / "it's state"
+    user.more |= {
+        "XDG_STATE_HOME": str(state),
+        "XDG_CONFIG_HOME": str(user.home / ".config"),
+        "XDG_DATA_HOME": "",
+    }
+
+    user.capd("install", "opencode")
+
+    lines = user.launcher.read_text().splitlines()
+    assert [each for each in lines if each.startswith("export ")] == [
+        f"export XDG_STATE_HOME={shlex.quote(str(state))}"
+    ]
 
 
 def test_an_installation_under_capd_home_knows_its_daemon(user: User) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import capd_client
 from capd_client.install.files import read, replace
-from capd_protos.places import places
+from capd_protos.places import folder_variables, places
 
 NAME = "capd-mcp"
 _MODE = 0o755
@@ -47,13 +47,13 @@ def write_launcher(env: Mapping[str, str]) -> bool:
 def launcher_script(env: Mapping[str, str], python: str) -> str:
     """Return the launcher's text; `python` is the interpreter that it runs.
 
-    If `CAPD_HOME` is set, the script sets it as well: clients do not pass it on.
+    If variables move capd's folders, the script sets them as well: many clients do not pass them
+    on, and the daemon that they start would use other folders than the `capd` command.
     """
     launch = Path(capd_client.__file__).absolute().parent / "launch.py"
     lines = ["#!/bin/sh", "# Written by `capd install`, which writes it anew."]
-    if env.get("CAPD_HOME"):
-        home = shlex.quote(str(Path(env["CAPD_HOME"]).absolute()))
-        lines.append(f"export CAPD_HOME={home}")
+    moved = folder_variables(env).items()
+    lines.extend(f"export {name}={shlex.quote(folder)}" for name, folder in moved)
     entry = f"{shlex.quote(python)} -P -m capd_client.entry"
     lines.append(f'if [ "$1" = hook ]; then exec {entry} "$@"; fi')
     # With -I -S the shim starts in a third of the time. It needs nothing but builtins.

@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.parsers.expat import ExpatError
 
 from capd_client.service.log_files import log_command
-from capd_client.service.manager import daemon_command, own_variables, run
+from capd_client.service.manager import daemon_command, kept_variables, own_variables, run
 from capd_client.service.stopping import end
 from capd_protos.places import places
 
@@ -42,7 +42,7 @@ class Launchd:
         agent = {
             "Label": LABEL,
             "ProgramArguments": daemon_command(),
-            "EnvironmentVariables": own_variables(self._env),
+            "EnvironmentVariables": kept_variables(self._env),
             # Started at login, and again unless it ended on purpose.
             "RunAtLoad": True,
             "KeepAlive": {"SuccessfulExit": False},
@@ -90,7 +90,7 @@ class Launchd:
             agent = plistlib.loads(self.path.read_bytes())
         except (plistlib.InvalidFileException, ExpatError, ValueError):
             return False
-        return bool(agent.get("EnvironmentVariables", {}) == own_variables(self._env))
+        return own_variables(agent.get("EnvironmentVariables", {})) == own_variables(self._env)
 
     def start(self) -> None:
         """Start the agent."""

@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from capd_protos.places import folder_variables
+
+_OWN = ("CAPD_HOME", "CAPD_SOCKET")
+
 
 class ServiceError(Exception):
     """The service could not be changed; the text says why and what to do."""
@@ -79,10 +83,18 @@ def daemon_command() -> list[str]:
 def own_variables(env: Mapping[str, str]) -> dict[str, str]:
     """Return CAPD_HOME and CAPD_SOCKET, as far as `env` sets them, as absolute paths.
 
-    A service keeps them, so that it runs the daemon that this command speaks to.
+    They say which daemon this command speaks to.
     """
-    keys = ("CAPD_HOME", "CAPD_SOCKET")
-    return {key: str(Path(env[key]).absolute()) for key in keys if env.get(key)}
+    return {key: str(Path(env[key]).absolute()) for key in _OWN if env.get(key)}
+
+
+def kept_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return what a service keeps of `env`, as absolute paths.
+
+    These are `own_variables`, and the `XDG_*` variables that move capd's folders: the service
+    manager may not have those of the user's shell.
+    """
+    return own_variables(env) | folder_variables(env)
 
 
 def run(command: Sequence[str]) -> str:

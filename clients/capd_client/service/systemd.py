@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import capd_client
-from capd_client.service.manager import daemon_command, own_variables, run
+from capd_client.service.manager import daemon_command, kept_variables, own_variables, run
 from capd_client.service.stopping import ask_to_end, await_end, end
 from capd_protos.places import places
 
@@ -104,8 +104,9 @@ class Systemd:
     def serves(self) -> bool:
         """Whether the installed `capd.service` has this command's CAPD_HOME and CAPD_SOCKET."""
         unit = (self.folder / SERVICE).read_text(encoding="utf-8", errors="replace")
-        own = unit.splitlines()
-        return [each for each in own if each.startswith("Environment=")] == self._variables()
+        of_capd = ("Environment=CAPD_", 'Environment="CAPD_')
+        kept = [each for each in unit.splitlines() if each.startswith(of_capd)]
+        return kept == _settings(own_variables(self._env))
 
     def stop(self) -> bool:
         """Stop both units, and a daemon that systemd did not start; return whether one was running.
@@ -140,17 +141,13 @@ class Systemd:
         """Return the units' texts by file name, for this capd and these paths."""
         # A dollar sign begins a variable in a command, and stands for itself elsewhere.
         command = " ".join(_quoted(each).replace("$", "$$") for each in daemon_command())
-        lines = [f"ExecStart={command}", *self._variables()]
+        lines = [f"ExecStart={command}", *_settings(kept_variables(self._env))]
         service = _with(_template(SERVICE), "ExecStart=", "\n".join(lines))
         socket = _template(SOCKET)
         if own_variables(self._env):
             path = places(self._env, os.getuid()).socket.replace("%", "%%")
             socket = _with(socket, "ListenStream=", f"ListenStream={path}")
         return {SERVICE: service, SOCKET: socket}
-
-    def _variables(self) -> list[str]:
-        own = own_variables(self._env)
-        return [f"Environment={_quoted(f'{key}={value}')}" for key, value in own.items()]
 
     def _end_other(self) -> list[str]:
         if _is_active():
@@ -176,6 +173,11 @@ def _template(name: str) -> str:
     shipped = package / "units"
     folder = shipped if shipped.is_dir() else package.parents[1] / "systemd"
     return (folder / name).read_text(encoding="utf-8")
+
+
+def _settings(variables: Mapping[str, str]) -> list[str]:
+    """Return the lines of a unit that set `variables`."""
+    return [f"Environment={_quoted(f'{key}={value}')}" for key, value in variables.items()]
 
 
 def _with(unit: str, start: str, line: str) -> str:

@@ -32,6 +32,25 @@ def test_another_place_is_written_into_both_units() -> None:
     assert "ListenStream=/srv/100%% mine/run/capd.sock\n" in units["capd.socket"]
 
 
+def test_the_users_folders_are_written_into_the_service_and_do_not_make_it_anothers(
+    tmp_path: Path,
+) -> None:
+    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "my config")}
+    systemd = Systemd({**env, "XDG_STATE_HOME": f"{tmp_path}/.local/state/"})
+
+    unit = systemd.units()["capd.service"]
+
+    variables = [line for line in unit.splitlines() if line.startswith("Environment=")]
+    assert variables == [f'Environment="XDG_CONFIG_HOME={tmp_path}/my config"']
+    assert "ListenStream=%t/capd/capd.sock\n" in systemd.units()["capd.socket"]
+    # Units of earlier versions lack the line.
+    for text in (unit, unit.replace(variables[0], "")):
+        systemd.folder.mkdir(parents=True, exist_ok=True)
+        (systemd.folder / "capd.service").write_text(text)
+        assert systemd.serves()
+    assert not Systemd({**env, "CAPD_HOME": "/srv"}).serves()
+
+
 def test_the_service_has_no_directive_that_ordinary_servers_would_notice() -> None:
     unit = Systemd({"HOME": "/"}).units()["capd.service"]
     parsed = configparser.ConfigParser(interpolation=None)
@@ -53,6 +72,18 @@ def test_the_property_list_of_launchd_can_be_read_back() -> None:
     assert agent["EnvironmentVariables"] == {"CAPD_HOME": "/srv/capd"}
     assert agent["KeepAlive"] == {"SuccessfulExit": False}
     assert agent["StandardErrorPath"] == "/srv/capd/state/capd.log"
+
+
+def test_the_agent_of_launchd_has_the_users_folders(tmp_path: Path) -> None:
+    launchd = Launchd({"HOME": str(tmp_path), "XDG_STATE_HOME": "/srv/state"})
+
+    agent = plistlib.loads(launchd.plist())
+
+    assert agent["EnvironmentVariables"] == {"XDG_STATE_HOME": "/srv/state"}
+    launchd.path.parent.mkdir(parents=True)
+    launchd.path.write_bytes(launchd.plist())
+    assert launchd.serves()
+    assert not Launchd({"HOME": str(tmp_path), "CAPD_HOME": "/srv"}).serves()
 
 
 def test_a_process_of_its_own_is_started_once_and_stopped(tmp_path: Path) -> None:
