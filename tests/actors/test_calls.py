@@ -103,7 +103,11 @@ async def test_a_prompt_that_is_not_there_is_an_error_of_the_request(
         answer = await client.ask("prompts/get", name="none")
 
         text = "no prompt 'none' is on in this session"
-        assert answer["error"] == {"code": -32602, "message": text}
+        assert answer["error"] == {
+            "code": -32602,
+            "message": text,
+            "data": {"code": "not_found"},
+        }
 
 
 async def test_of_one_uri_the_first_server_counts_and_the_next_is_asked_where_it_refuses(

@@ -63,7 +63,7 @@ def test_what_cannot_be_done_is_an_error_of_its_own_kind(home: Home) -> None:
     with connecting(home) as capd:
         with pytest.raises(capd_client.RefusedError, match="no tap has a capability"):
             capd.enable("nothing")
-        with pytest.raises(capd_client.CapdError, match="no_such"):
+        with pytest.raises(capd_client.NotFoundError, match="no_such"):
             capd.call("no_such__tool")
         with pytest.raises(capd_client.NotSentError, match="not JSON"):
             capd.call("talk__echo", {"text": {1, 2}})
@@ -71,6 +71,21 @@ def test_what_cannot_be_done_is_an_error_of_its_own_kind(home: Home) -> None:
         assert len(capd.tools()) == len(OWN_TOOLS)
     with pytest.raises(capd_client.ClosedError):
         capd.tools()
+
+
+def test_an_agent_whose_name_is_no_valid_text_opens_a_session(home: Home) -> None:
+    home.start()
+
+    with capd_client.connect(client="\udcffagent", env=home.env, socket=home.socket) as capd:
+        assert capd.tools()
+
+
+def test_a_timeout_may_be_without_end(home: Home) -> None:
+    home.start()
+    with connecting(home) as capd:
+        tools = capd.tools(timeout=float("inf"))
+
+        assert tools
 
 
 def test_many_threads_use_one_session(home: Home) -> None:

@@ -141,10 +141,13 @@ class Session:
             self._waiting[key] = future
         self._wake()
         try:
-            return future.result(timeout)
+            # Threads cannot wait for as long as a float can say, and infinity is such a float.
+            is_endless = timeout is None or timeout > threading.TIMEOUT_MAX
+            return future.result(None if is_endless else timeout)
         except FutureTimeout:
             if future.done():
-                raise
+                # The answer came at the last moment.
+                return future.result()
             assert timeout is not None
             raise no_answer(method, timeout, may_have_run=self._drop(key)) from None
         except BaseException:

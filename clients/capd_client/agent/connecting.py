@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from capd_client.agent.address import Address, address
 from capd_client.agent.blocking import Session
 from capd_client.agent.link import AgentFacts
+from capd_client.shim.replay import encodable
 
 if TYPE_CHECKING:
     from capd_client.agent.asynchronous import AsyncSession
@@ -98,8 +99,8 @@ def connect(
     values = os.environ if env is None else env
     folder = os.path.realpath(project or Path.cwd())
     facts = AgentFacts(
-        client=client or Path(sys.argv[0] or "agent").stem or "agent",
-        version=version,
+        client=encodable(client or Path(sys.argv[0] or "agent").stem or "agent"),
+        version=encodable(version),
         pid=os.getpid(),
         cwd=folder,
         project=folder,

@@ -31,7 +31,7 @@ class RefusedError(CapdError):
 
 
 class NotFoundError(CapdError):
-    """There is no such tool or capability; the text has similar names."""
+    """There is no such tool; the text has similar names."""
 
 
 class UnavailableError(CapdError):
@@ -53,6 +53,7 @@ _BY_CODE: dict[int, type[CapdError]] = {
     NOT_FOUND: NotFoundError,
     UNAVAILABLE: UnavailableError,
 }
+_INVALID_PARAMS = -32602
 
 
 def no_answer(method: str, timeout: float, *, may_have_run: bool) -> CapdError:
@@ -72,4 +73,7 @@ def error_of(error: object) -> CapdError:
     code = found.get("code")
     number = code if isinstance(code, int) else 0
     text = str(found.get("message") or "the daemon gave no reason")
+    if number == _INVALID_PARAMS and found.get("data") == {"code": "not_found"}:
+        # MCP has this code for an unknown tool; a server may have its own error with it.
+        return NotFoundError(text, number)
     return _BY_CODE.get(number, ServerError)(text, number)

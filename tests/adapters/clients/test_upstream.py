@@ -33,7 +33,10 @@ async def test_a_list_and_a_result_are_passed_on_byte_for_byte(
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (UnknownNameError("no tool"), {"error": {"code": -32602, "message": "no tool"}}),
+        (
+            UnknownNameError("no tool"),
+            {"error": {"code": -32602, "message": "no tool", "data": {"code": "not_found"}}},
+        ),
         (ServerError(b'{"code":-1,"x": 2}'), {"error": {"code": -1, "x": 2}}),
         (NotSentError("no"), {"capd/outcome": "not_sent", "capd/retriable": True}),
         (OutcomeUnknownError("no"), {"capd/outcome": "outcome_unknown", "capd/retriable": False}),
@@ -314,7 +317,11 @@ async def test_a_tool_that_is_not_there_costs_a_client_that_can_be_asked_no_more
         stage.talk.error = UnknownNameError("no tool")
         heard = await answers(stage, request("tools/call", name="t"))
 
-        assert heard[0]["error"] == {"code": -32602, "message": "no tool"}
+        assert heard[0]["error"] == {
+            "code": -32602,
+            "message": "no tool",
+            "data": {"code": "not_found"},
+        }
         assert not stage.ended.is_set()
 
 

@@ -58,7 +58,9 @@ def failure_line(request_id: RequestId, method: str, failure: Exception) -> byte
             text = f"params of {method}: {failure}"
             return error_line(request_id, frames.INVALID_PARAMS, text)
         case _:
-            return error_line(request_id, frames.INVALID_PARAMS, str(failure))
+            # The code is that of the MCP specification; the name tells it from a server's error.
+            data = {"code": "not_found"}
+            return error_line(request_id, frames.INVALID_PARAMS, str(failure), data)
 
 
 def failed_line(
