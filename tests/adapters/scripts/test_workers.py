@@ -1,5 +1,6 @@
 """The script processes finish a step even if the process that began it dies."""
 
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -153,6 +154,35 @@ async def test_a_cancelled_step_ends_its_process() -> None:
         while is_alive(pid):
             await trio.sleep(0.01)
         assert await ended(made, start("1")) == (b"1", "")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'await log.find(path=".", **{"max-count": 5})',
+        'await log.find(**{"path": ".", "max-count": 5})',
+        '"größe"; await log.find(path="größe", **{"max-count": 5})',
+        'await log.find(\n    path=".",\n    **{"max-count": 5},\n)',
+    ],
+)
+async def test_an_argument_that_python_cannot_name_is_given_beside_ones_of_other_types(
+    code: str,
+) -> None:
+    kinds = {"path": "string", "max-count": "integer", "word": "string", "all": "boolean"}
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in kinds.items()},
+        "required": ["path"],
+    }
+    listed = json.dumps({"name": "find", "inputSchema": schema}).encode()
+    functions = tool_functions([("log", "find", WireName("log__find"), listed)])
+    async with workers() as made:
+        stepped = await made.run(
+            Start("a", code, b"{}", prelude(functions), checking_stubs(functions))
+        )
+
+    assert isinstance(stepped, Waiting), stepped
+    assert json.loads(stepped.calls[0].arguments)["max-count"] == 5
 
 
 async def test_the_list_that_gather_returns_is_a_list() -> None:

@@ -21,6 +21,7 @@ _STOP = "int('stop')\n"
 _CHECKS_OF_ONE_SESSION = 1_000
 """After this many, a new session is created: the old one may keep something of each script."""
 _PLACE = lazy_pattern(rf"{re.escape(SCRIPT_NAME)}:(\d{{1,9}}):")
+_OF_ARGUMENT = lazy_pattern(r"line \d+:(\d{1,9}): error\[invalid-argument-type\]")
 
 
 class TypeChecker:
@@ -47,7 +48,7 @@ class TypeChecker:
         try:
             self._entered().feed_run(head + code)
         except monty.MontyTypingError as error:
-            return _of_script(error.display(), head.count("\n"))
+            return _of_script(error.display(), head.count("\n"), code)
         except (monty.MontyRuntimeError, monty.MontySyntaxError):
             # Either the statement `_STOP` has failed, as intended, or the script has a syntax
             # error. Running the script reports that error with the right line.
@@ -79,19 +80,34 @@ class TypeChecker:
         return self._session
 
 
-def _of_script(display: str, head_lines: int) -> list[str]:
-    """Return the errors in the script itself, each with its line in the script.
+def _of_script(display: str, head_lines: int, code: str) -> list[str]:
+    """Return the errors in the script `code` itself, each with its line in the script.
 
-    `display` has the checker's errors, `head_lines` is the number of lines before the script. If
-    all errors are the false alarm about tuples, return none.
+    `display` has the checker's errors, `head_lines` is the number of lines before the script. False
+    alarms about `**` are left out. If all other errors are the false alarm about tuples, return
+    none.
     """
     found: list[str] = []
+    code_lines = code.split("\n")
     for line in display.splitlines():
         place = _PLACE.match(line)
         at = int(place[1]) - head_lines if place else 0
         if place and at > 0:
-            found.append(f"line {at}:{line[place.end() :]}")
+            error = f"line {at}:{line[place.end() :]}"
+            if not _is_about_unpacking(error, code_lines[at - 1] if at <= len(code_lines) else ""):
+                found.append(error)
     return [] if all(map(_is_about_tuples, found)) else found
+
+
+def _is_about_unpacking(line: str, code: str) -> bool:
+    """Tell whether an error is about the type of an argument in a `**{...}`.
+
+    The checker takes any value of the dict for any argument that is not given otherwise. So it
+    finds fault with `**{"max-count": 5}` if the function has an optional argument that is a text.
+    `code` is the line of the script.
+    """
+    place = _OF_ARGUMENT.match(line)
+    return place is not None and code[int(place[1]) - 1 :].startswith("**")
 
 
 def _is_about_tuples(line: str) -> bool:
