@@ -110,6 +110,8 @@ VALUE = b'{"content":[{"type":"text","text":"%s"}]}' % (b'\\"},\\"id\\":9}' * 10
         (b'{"jsonrpc":"2.0","id":1,"result":%s}' % VALUE, VALUE),
         (b'{"result":%s,"jsonrpc":"2.0","id":1}\r' % VALUE, VALUE),
         (b' { "id" : 1 , "result" : [%s] , "x" : "}" } ' % VALUE, b"[%s]" % VALUE),
+        (b'{"id":"1","result":%s}' % VALUE, VALUE),
+        (b'{"id":1.0,"result":%s}' % VALUE, VALUE),
     ],
 )
 async def test_a_large_result_is_passed_on_from_the_spool(

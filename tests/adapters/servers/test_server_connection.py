@@ -185,17 +185,38 @@ async def test_a_second_reply_to_one_call_is_dropped_and_counted(
         assert stage.server_connection.counts == {"unknown_reply": 1}
 
 
+@pytest.mark.parametrize("written", ['"%d"', "%d.0", "%de0"])
+async def test_a_reply_may_repeat_the_id_as_another_json_value(
+    autojump_clock: MockClock, written: str
+) -> None:
+    """Some servers do so, and the SDKs' clients take the reply for that of the same request."""
+    notes: list[bytes] = []
+    async with staged() as (stage, start):
+        call = start(b'{"progressToken":"p"}', progress=notes.append)
+        request = (await stage.asked())[0]
+        same = written % request["id"]
+
+        await stage.say(
+            b'{"method":"notifications/progress","params":{"progressToken":%s}}' % same.encode(),
+            b'{"id":%s,"result":"mine"}' % same.encode(),
+        )
+
+        assert (call.ends, len(notes)) == ([b'"mine"'], 1)
+        assert stage.server_connection.counts == {}
+
+
 async def test_replies_that_nobody_waits_for_reach_nobody(autojump_clock: MockClock) -> None:
     async with staged() as (stage, start):
         call = start()
         request = (await stage.asked())[0]
 
-        for foreign in (0, request["id"] - 1, request["id"] + 1, 10**30, str(request["id"]), None):
+        others = (0, request["id"] - 1, request["id"] + 1, 10**30, request["id"] + 0.5, None)
+        for foreign in (*others, f"{request['id']}0", f" {request['id']}", "9" * 5000, ""):
             await stage.say({"jsonrpc": "2.0", "id": foreign, "result": "STOLEN"})
         await stage.say({"jsonrpc": "2.0", "id": [1], "result": "STOLEN"})
 
         assert call.ends == []
-        assert stage.server_connection.counts == {"unknown_reply": 6, "junk_lines": 1}
+        assert stage.server_connection.counts == {"unknown_reply": 10, "junk_lines": 1}
         await stage.answer(request, "mine")
         assert call.ends == [b'"mine"']
 

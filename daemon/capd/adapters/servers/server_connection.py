@@ -22,7 +22,7 @@ from capd.adapters.line_texts import checked_text, one_line, recover_id
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
 from capd.adapters.servers.pending import Awaited, CallClock, Pending
 from capd.adapters.servers.results_in_memory import FREE_BYTES, ResultsInMemory
-from capd.adapters.servers.server_lines import INCOMING, Incoming, error_of, with_halves
+from capd.adapters.servers.server_lines import INCOMING, Incoming, error_of, own_id, with_halves
 from capd.adapters.servers.server_messages import ServerMessages
 from capd.adapters.spool import ServerSpool
 from capd.adapters.stdio_frames import (
@@ -491,15 +491,20 @@ class ServerConnection:
             self._unreadable(line.head, why, ends.id if ends is not None else None)
             return
         assert ends is not None
-        pending = self._pending.pop(ends.id, None) if isinstance(ends.id, int) else None
+        pending = self._popped(ends.id)
         if pending is None:
             self.counts["unknown_reply"] += 1
         else:
             pending.complete(result=result)
         self._junk_run_lines = self._junk_run_bytes = 0
 
+    def _popped(self, found: object) -> Pending | None:
+        """Remove and return the call whose id a line of the server names."""
+        message_id = own_id(found)
+        return None if message_id is None else self._pending.pop(message_id, None)
+
     def _replied(self, message: Incoming) -> None:
-        pending = self._pending.pop(message.id, None) if isinstance(message.id, int) else None
+        pending = self._popped(message.id)
         if pending is None:
             self.counts["unknown_reply"] += 1
         elif len(message.error) and bytes(message.error) != b"null":
@@ -530,10 +535,10 @@ class ServerConnection:
                 f"{self.name} writes what is not MCP to its standard output"
             )
 
-    def _unreadable(self, head: bytes, why: str, message_id: int | str | None = None) -> None:
+    def _unreadable(self, head: bytes, why: str, message_id: str | float | None = None) -> None:
         if message_id is None:
             message_id = recover_id(head)
-        pending = self._pending.pop(message_id, None) if isinstance(message_id, int) else None
+        pending = self._popped(message_id)
         if pending is not None:
             text = f"{self.name}: {why}; the call has run, its result is lost"
             pending.complete(error=OutcomeUnknownError(text))

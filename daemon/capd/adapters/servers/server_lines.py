@@ -15,6 +15,8 @@ from capd_protos.types import ServerName
 MOST_PAGE_BYTES = 16 << 20
 """The largest page of a list that is read."""
 MOST_PAGE_VALUES = 1_000_000
+_LONGEST_ID = len(str(2**31))
+"""The most digits of the id of a request of capd's."""
 _NOTHING = msgspec.Raw(b"")
 
 
@@ -22,16 +24,28 @@ class Incoming(msgspec.Struct):
     """The members of a server's line that the connection reads; `method` and `id` are decoded."""
 
     method: str = ""
-    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
+    id: int | str | float | msgspec.UnsetType | None = msgspec.UNSET
     params: msgspec.Raw = _NOTHING
     result: msgspec.Raw = _NOTHING
     error: msgspec.Raw = _NOTHING
 
 
+def own_id(found: object) -> int | None:
+    """Return the id of a request of capd's that a server's message names; None if it is none.
+
+    Some servers repeat the id 7 as "7" or 7.0. The SDKs' clients take that for the same id.
+    """
+    if isinstance(found, float) and found.is_integer():
+        return int(found)
+    if isinstance(found, str) and len(found) <= _LONGEST_ID and found.isascii():
+        return int(found) if found.isdigit() else None
+    return found if isinstance(found, int) else None
+
+
 class Progress(msgspec.Struct):
     """Params of `notifications/progress`: its token tells which request makes progress."""
 
-    progressToken: int | str  # noqa: N815 - the protocol's name
+    progressToken: int | str | float  # noqa: N815 - the protocol's name
 
 
 class Cancelled(msgspec.Struct):
@@ -66,7 +80,7 @@ class Updated(msgspec.Struct):
 class SubscriptionMeta(msgspec.Struct):
     """The id of the subscription stream that carries a notification."""
 
-    subscription_id: int | str = msgspec.field(name=SUBSCRIPTION_ID)
+    subscription_id: int | str | float = msgspec.field(name=SUBSCRIPTION_ID)
 
 
 class Subscribed(msgspec.Struct):

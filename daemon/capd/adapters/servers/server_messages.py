@@ -23,6 +23,7 @@ from capd.adapters.servers.server_lines import (
     TASK_CHANGED,
     UPDATED,
     Incoming,
+    own_id,
 )
 from capd.adapters.step_boundary import boundary
 from capd.core.errors import described
@@ -49,7 +50,7 @@ QUESTION_BURST = 200
 MOST_NOTICE_BYTES = 1 << 20
 """The most bytes of one notification."""
 
-RequestId = int | str | None
+RequestId = int | str | float | None
 
 log = structlog.get_logger()
 
@@ -169,8 +170,8 @@ class ServerMessages:
             log.error("task_failed", task="notification", server=self._name, **described(error))
 
     def _progressed(self, params: bytes) -> None:
-        token = PROGRESS.decode(params).progressToken
-        pending = self._pending.get(token) if isinstance(token, int) else None
+        token = own_id(PROGRESS.decode(params).progressToken)
+        pending = None if token is None else self._pending.get(token)
         if pending is None:
             self._counts["unknown_progress"] += 1
             return
@@ -178,8 +179,8 @@ class ServerMessages:
         pending.caller.progress(params)
 
     def _acknowledged(self, method: str, params: bytes) -> None:
-        stream = SUBSCRIBED.decode(params).meta.subscription_id
-        pending = self._pending.get(stream) if isinstance(stream, int) else None
+        stream = own_id(SUBSCRIBED.decode(params).meta.subscription_id)
+        pending = None if stream is None else self._pending.get(stream)
         if pending is not None:
             pending.caller.tell(method, params)
 

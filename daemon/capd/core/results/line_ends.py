@@ -35,11 +35,11 @@ class LineEnds:
     """The number of bytes of the line after the large member's value."""
 
     @property
-    def id(self) -> int | str | None:
+    def id(self) -> int | str | float | None:
         """The line's JSON-RPC id; None if it has no valid one."""
         value = self.scalars.get("id")
         # A bool is an int in Python, but no valid id.
-        return value if type(value) is int or type(value) is str else None
+        return value if type(value) in {int, str, float} else None
 
     @property
     def is_result(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trio
 
-from capd.adapters.servers.http import remote_server
+from capd.adapters.servers.http import remote_server, streamable
 from capd.adapters.servers.http.remote_server import BadAddressError, connected
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.adapters.servers.server_lines import LINK_MARK
@@ -476,6 +476,23 @@ async def test_a_redirect_within_the_server_is_followed(site: Site, tmp_path: Pa
         reply = await talk.ask("tools/call")
 
     assert reply == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+@pytest.mark.parametrize("decoded_bytes", [1 << 20, 10])
+async def test_a_reply_may_repeat_the_id_as_a_text(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoded_bytes: int
+) -> None:
+    monkeypatch.setattr(streamable, "_DECODED_BYTES", decoded_bytes)
+    site.paths["/mcp"] = lambda exchange: exchange.answer(
+        {"jsonrpc": "2.0", "id": str(exchange.message["id"]), "result": {}}
+    )
+    async with at(site, tmp_path) as talk:
+        await talk.request("tools/call")
+        await talk.hear()
+        await talk.request("tools/call")
+        await talk.hear()
+
+    assert [reply["id"] for reply in talk.heard] == ["1", "2"]
 
 
 async def test_redirects_in_a_circle_end_after_three(site: Site, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from capd.adapters.servers.http.wire_messages import (
     error_reply,
     failure_reply,
     is_reply,
+    is_same_id,
     lines_of,
     status_reply,
 )
@@ -181,7 +182,7 @@ class LegacyWire:
             message = decoded(INCOMING, line)
         except MalformedError:
             return
-        if is_reply(message) and message.id == self._handshake_id:
+        if is_reply(message) and is_same_id(message.id, self._handshake_id):
             self._handshake_id = msgspec.UNSET
             self._headers.learn("initialize", bytes(message.result))
 

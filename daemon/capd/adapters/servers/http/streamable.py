@@ -37,6 +37,7 @@ from capd.adapters.servers.http.wire_messages import (
     error_reply,
     failure_reply,
     is_reply,
+    is_same_id,
     lines_of,
     status_reply,
 )
@@ -286,7 +287,7 @@ class StreamableWire:
         if len(line) > _DECODED_BYTES:
             ends = line_ends(line[:_END_BYTES], line[-_END_BYTES:])
             await self._outlet.deliver(line)
-            return post is not None and ends is not None and ends.id == post.message_id
+            return post is not None and ends is not None and is_same_id(ends.id, post.message_id)
         try:
             message = INCOMING.decode(line)
         except MalformedError as error:
@@ -302,7 +303,7 @@ class StreamableWire:
         if message.id is None and len(message.error):
             # An error without an id: on this stream it can only mean this request.
             line = error_reply(post.message_id, bytes(message.error))
-        elif message.id != post.message_id:
+        elif not is_same_id(message.id, post.message_id):
             await self._outlet.deliver(line)
             return False
         self._headers.learn(post.message.method, bytes(message.result))

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from capd.adapters.servers.server_lines import INCOMING, LINK_MARK, Incoming
+from capd.adapters.servers.server_lines import INCOMING, LINK_MARK, Incoming, own_id
 from capd.core.protocol.outcomes import CallFailedError, OutcomeUnknownError
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.socket import INVALID_REQUEST, METHOD_NOT_FOUND
@@ -22,7 +22,7 @@ class _OfBatch(msgspec.Struct, gc=False):
 
 _HEADS: JsonCodec[list[_OfBatch]] = JsonCodec(list[_OfBatch])
 
-MessageId = int | str | None
+MessageId = int | str | float | None
 
 
 def lines_of(body: bytes) -> list[bytes]:
@@ -53,6 +53,11 @@ def _messages_of(batch: bytes) -> list[bytes]:
 def is_reply(message: Incoming) -> bool:
     """Tell whether a message is a response: a result or an error."""
     return not message.method and bool(len(message.result) or len(message.error))
+
+
+def is_same_id(found: object, asked: object) -> bool:
+    """Tell whether a reply's id is that of the request `asked`, perhaps as another JSON value."""
+    return found == asked or own_id(found) == asked is not None
 
 
 def error_of(body: bytes) -> bytes:
