@@ -173,6 +173,26 @@ def test_a_person_is_not_asked_for_a_secret_or_sent_to_a_hidden_place(
     assert [each for each in session.heard if each.get("method") == "elicitation/create"] == []
 
 
+@pytest.mark.parametrize(
+    "result_type", ["input_required", "input_requir\\u0065d"], ids=["as usual", "escaped"]
+)
+def test_a_server_with_a_handshake_asks_no_stateless_client_past_capd(
+    talking: TalkingWorld, result_type: str
+) -> None:
+    opened(talking)
+    session = talking.world.session("two", "evil", capabilities=EVERYTHING, is_stateless=True)
+
+    answers = []
+    for name in ("password", "colour"):
+        params = {"message": "please", "requestedSchema": form(**{name: {"type": "string"}})}
+        asks = json.dumps({"q": {"method": "elicitation/create", "params": params}})
+        rest = f'"result":{{"resultType":"{result_type}","inputRequests":{asks}}}'
+        answers.append(reply(session, rest)[0]["result"])
+
+    assert answers[0]["_meta"]["capd/outcome"] == "refused"
+    assert answers[1]["inputRequests"]["q"]["params"]["message"] == "[evil] please"
+
+
 def test_a_resource_is_read_at_the_server_that_lists_it(talking: TalkingWorld) -> None:
     talking.server("books", resources=["book://1"], templates=["book://{id}"])
     session = opened(talking, resources=["x://1"], templates=["{+any}", "book{+rest}"])

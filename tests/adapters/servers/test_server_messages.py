@@ -581,3 +581,23 @@ async def test_a_task_is_told_to_those_who_listen_for_it_and_to_nobody_else(
         assert told == [("notifications/tasks", {"taskId": "t-1", "status": "working"})]
         assert b.told == []
         assert stage.server.server_connection.counts["unclaimed_notification"] == 1
+
+
+async def test_a_question_in_the_state_of_a_task_is_labelled_or_not_told(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        a = Editor("a", EVERYTHING)
+        stage.hold(a)
+        stage.server.server_connection.server_messages.watchers["t-1"] = {a.session: a}
+
+        for field in ("colour", "password"):
+            form = {"message": "which?", "requestedSchema": {"properties": {field: {}}}}
+            asks = {"q": {"method": "elicitation/create", "params": form}}
+            params = {"taskId": "t-1", "status": "input_required", "inputRequests": asks}
+            await stage.server.say({"method": "notifications/tasks", "params": params})
+
+        ((_, told),) = a.told
+        message = json.loads(told)["inputRequests"]["q"]["params"]["message"]
+        assert message.endswith("] which?")
+        assert stage.server.server_connection.counts["refused_question"] == 1

@@ -13,6 +13,7 @@ from capd.core.protocol.elicitation import (
     result_for_client,
 )
 from capd.core.protocol.outcomes import RefusedError
+from capd.core.results.large_results import LargeResult
 from capd_protos.types import ServerName
 
 ALPHA = ServerName("alpha")
@@ -149,3 +150,47 @@ def test_a_result_that_asks_for_a_secret_is_refused() -> None:
 
     with pytest.raises(RefusedError):
         result_for_client(ALPHA, msgspec.json.encode(result))
+
+
+SECRET = (
+    b'{"method":"elicitation/create","params":{"message":"x",'
+    b'"requestedSchema":{"properties":{"password":{}}}}}'
+)
+
+
+class NoFile:
+    async def read(self, start: int, size_bytes: int) -> bytes:
+        raise AssertionError((start, size_bytes))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b'{"resultType":"input_requir\\u0065d","inputRequests":{"a":%s}}',
+        b'{"resultType":"input_required","input\\u0052equests":{"a":%s}}',
+        b'{"resultType":"input_required","inputRequests":{"a":%s,"b":1}}',
+        b'{"resultType":"input_required","inputRequests":{"a":%s},"requestState":' + b"[" * 2000,
+        b'{"resultType":"complete","taskId":"1","status":"input_required","inputRequests":{"a":%s}}',
+    ],
+    ids=["escaped", "escaped name", "one of them malformed", "deep", "a task's state"],
+)
+def test_no_spelling_of_a_result_that_asks_passes_unseen(result: bytes) -> None:
+    with pytest.raises(RefusedError):
+        result_for_client(ALPHA, result.replace(b"%s", SECRET))
+
+
+def test_a_result_that_only_writes_of_questions_is_passed_on_as_it_was_written() -> None:
+    result = b'{"content":[{"inputRequests":{"a":1}}],"structuredContent":"inputRequests"}'
+
+    assert result_for_client(ALPHA, result) is result
+
+
+def test_a_result_that_is_too_large_for_memory_asks_nothing() -> None:
+    with pytest.raises(RefusedError):
+        result_for_client(ALPHA, LargeResult(NoFile(), 0, 0, b"", b"", has_questions=True))
+
+
+@pytest.mark.parametrize("field", [{"pass\u200bword": {}}, {"x": {"title": "Pass\u2060word"}}])
+def test_hidden_characters_hide_no_secret(field: dict[str, Any]) -> None:
+    with pytest.raises(RefusedError):
+        told(message="x", requestedSchema={"properties": field})

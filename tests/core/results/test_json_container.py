@@ -76,3 +76,26 @@ def test_two_containers_do_not_whatever_is_between_them(
 )
 def test_what_is_wrong_is_told(data: bytes, problem: str, piece_bytes: int) -> None:
     assert look(data, piece_bytes) == problem
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7, 30, 1000])
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'{"x":[1,{}],"inputRequests":{}}', True),
+        (b'{"inputRequests":{}}', True),
+        (b'{"i\\u006eputReque\\u0073ts" : {}}', True),
+        (b'{"x":"%s","inputRequests":{}}' % (b"y" * 500), True),
+        (b'{"x":{"inputRequests":{}},"y":[["inputRequests"]]}', False),
+        (b'{"x":"a \\"inputRequests\\": b","inputRequest":1,"\\u0061":"%s"}' % (b"z" * 100), False),
+    ],
+)
+def test_questions_to_the_client_are_found_however_they_are_written(
+    data: bytes, piece_bytes: int, *, expected: bool
+) -> None:
+    check = ContainerCheck()
+    for at in range(0, len(data), piece_bytes):
+        check.feed(data[at : at + piece_bytes])
+    check.end()
+
+    assert check.has_questions is expected

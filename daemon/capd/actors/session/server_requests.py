@@ -359,8 +359,7 @@ class ServerRequests:
                 result = await instance.server_connection.relay(
                     request.method, sent, caller, timeout=lease.spec.timeout
                 )
-                is_stateless_server = instance.server_connection.is_stateless
-                return result_for_client(lease.spec.name, result) if is_stateless_server else result
+                return result_for_client(lease.spec.name, result)
 
             if instance.server_connection.is_stateless and not is_stateless(caller.client):
                 return await answer_rounds(relay, members, caller)

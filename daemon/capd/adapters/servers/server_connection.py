@@ -92,7 +92,7 @@ async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
     check.end()
     head = await line.kept.read(start, min(_END_BYTES, end - start))
     tail = await line.kept.read(max(start, end - _END_BYTES), min(_END_BYTES, end - start))
-    return LargeResult(line.kept, start, end, head, tail)
+    return LargeResult(line.kept, start, end, head, tail, has_questions=check.has_questions)
 
 
 def params_for_server(

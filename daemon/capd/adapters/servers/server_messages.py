@@ -28,7 +28,7 @@ from capd.adapters.servers.server_lines import (
 from capd.adapters.step_boundary import boundary
 from capd.core.errors import described
 from capd.core.protocol.elicitation import METHOD as ELICITATION
-from capd.core.protocol.elicitation import elicitation_for_client
+from capd.core.protocol.elicitation import elicitation_for_client, questions_for_client
 from capd.core.protocol.generations import INVALID_PARAMS, offers, without_subscription
 from capd.core.protocol.message_target import is_shown, only_session, refusal
 from capd.core.protocol.outcomes import RefusedError, ServerError, internal_error
@@ -208,7 +208,12 @@ class ServerMessages:
         watching = self.watchers.get(TASK_CHANGED.decode(params).task_id, {})
         if not watching:
             self._counts["unclaimed_notification"] += 1
-        told = without_subscription(params)
+        try:
+            told = questions_for_client(self._name, without_subscription(params))
+        except RefusedError:
+            # The client hears why when it asks for the task.
+            self._counts["refused_question"] += 1
+            return
         for peer in list(watching.values()):
             peer.tell(CHANGED, told)
 

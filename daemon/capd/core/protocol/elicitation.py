@@ -16,7 +16,6 @@ from capd.core.definitions.hidden_text import cleaned
 from capd.core.lazy_patterns import lazy_pattern
 from capd.core.protocol.generations import (
     Members,
-    input_required,
     joined,
     members_of,
     members_or_none,
@@ -25,7 +24,8 @@ from capd.core.protocol.generations import (
 )
 from capd.core.protocol.outcomes import RefusedError
 from capd.core.protocol.server_replies import decoded_members
-from capd.core.results.large_results import Result
+from capd.core.results.json_container import INPUT_REQUESTS, may_spell
+from capd.core.results.large_results import LargeResult, Result
 from capd_protos.codec import MalformedError
 from capd_protos.types import ServerName
 
@@ -94,28 +94,47 @@ def elicitation_for_client(server: ServerName, params: bytes) -> bytes:
 
 
 def result_for_client(server: ServerName, result: Result) -> Result:
-    """Return a stateless server's result with the server's name in each elicitation in it.
+    """Return a server's result with the server's name in each elicitation in it.
 
     A result without elicitations is returned unchanged.
 
     Raises:
         RefusedError: a server may not ask a person this.
     """
-    wanted = input_required(result)
-    if wanted is None or all(each.method != METHOD for each in wanted.inputRequests.values()):
+    if isinstance(result, LargeResult):
+        if result.has_questions:
+            raise RefusedError("the server asks for input with a result that is too long for it")
         return result
-    assert isinstance(result, bytes), "a large one asks nothing"
+    return questions_for_client(server, result)
+
+
+def questions_for_client(server: ServerName, data: bytes) -> bytes:
+    """Return a JSON object with the server's name in each elicitation in its `inputRequests`.
+
+    `data` is a result, or the params of a notification about a task. It is returned unchanged if it
+    has no elicitations. Which generation the server speaks does not matter, because only the client
+    decides whether it answers them.
+
+    Raises:
+        RefusedError: a server may not ask a person this.
+    """
+    if not may_spell(data, INPUT_REQUESTS):
+        return data
+    is_changed = False
     try:
-        members = decoded_members(result)
-        requests = decoded_members(bytes(members["inputRequests"]))
-        for key, request in wanted.inputRequests.items():
-            if request.method == METHOD:
-                params = msgspec.Raw(elicitation_for_client(server, bytes(request.params)))
-                asks = decoded_members(bytes(requests[key]))
-                requests[key] = msgspec.Raw(joined({**asks, "params": params}))
+        members = decoded_members(data)
+        requests = decoded_members(bytes(members.get(INPUT_REQUESTS, b"")))
+        for key, written in requests.items():
+            request = decoded_members(bytes(written))
+            if text_of(request.get("method")) == METHOD:
+                params = elicitation_for_client(server, bytes(request.get("params", b"{}")))
+                requests[key] = msgspec.Raw(joined({**request, "params": msgspec.Raw(params)}))
+                is_changed = True
     except MalformedError as error:
         raise RefusedError(f"the server asks wrongly: {error}") from None
-    return joined({**members, "inputRequests": msgspec.Raw(joined(requests))})
+    if not is_changed:
+        return data
+    return joined({**members, INPUT_REQUESTS: msgspec.Raw(joined(requests))})
 
 
 def secret_field(params: Members) -> str:
@@ -132,7 +151,8 @@ def secret_field(params: Members) -> str:
             continue
         is_marked = field.format == "password" or field.writeOnly is True
         title = field.title if isinstance(field.title, str) else ""
-        if is_marked or is_secret(name) or is_secret(title):
+        # A person does not see hidden characters, so they do not make another name.
+        if is_marked or any(is_secret(cleaned(each).text) for each in (name, title)):
             return name[:_LONGEST_NAME]
     return ""
 

@@ -13,6 +13,7 @@ import msgspec
 
 from capd.core.errors import CapdError
 from capd.core.results.half_pairs import as_written, decoded, mended
+from capd.core.results.json_container import may_spell
 from capd.core.results.large_results import LargeResult, Result
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ClientFacts
@@ -305,8 +306,7 @@ def input_required(result: Result) -> InputRequired | None:
     if isinstance(result, LargeResult):
         # A question to a person is never that long.
         return None
-    # A search for the words is a hundred times faster than parsing a large result.
-    if b"input_required" not in result:
+    if not may_spell(result, "input_required"):
         return None
     try:
         found = decoded(_INPUT_REQUIRED, result)

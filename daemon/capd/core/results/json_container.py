@@ -3,22 +3,42 @@
 Parsing 200 MB would block the interpreter and build objects that nobody needs. This check skips
 strings and counts brackets. It does not prove that the bytes are valid JSON. But if they are valid,
 they are one object or list, and nothing in them can end it early and add members to the message
-around it. The bytes are also checked to be UTF-8.
+around it. The bytes are also checked to be UTF-8, and searched for questions to the client.
 """
 
 import codecs
 from itertools import accumulate
 
-from capd_protos.codec import MalformedError
+from capd.core.lazy_patterns import lazy_pattern
+from capd_protos.codec import JsonCodec, MalformedError
 
+INPUT_REQUESTS = "inputRequests"
+"""The member of a result in which a server asks the client something (MCP 2026-07-28)."""
+_LONGEST_SPELLING = 6 * len(INPUT_REQUESTS)
+"""The most bytes of this name, with each letter written as an escape."""
+# The escapes of ASCII letters and the underscore, which JSON libraries do not write.
+_LETTER_ESCAPE = lazy_pattern(rb"\\u00(?:[46][1-9a-fA-F]|[57][0-9aA]|5[fF])")
+_TEXT: JsonCodec[str] = JsonCodec(str)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
+
+
+def may_spell(data: bytes, word: str) -> bool:
+    """Tell whether a string in the JSON `data` may be `word`, which is ASCII letters.
+
+    The bytes are only searched, not parsed. So this is fast, and True may be wrong.
+    """
+    return word.encode() in data or _LETTER_ESCAPE.search(data) is not None
 
 
 class ContainerCheck:
     """Checks that bytes, given piece by piece, are exactly one JSON object or list."""
 
     def __init__(self) -> None:
+        self.has_questions = False
+        """Whether the object has a member `inputRequests`."""
+        # The beginning of a string whose end has not come.
+        self._begun = b""
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._is_in_string = False
         self._depth = 0
@@ -41,8 +61,13 @@ class ContainerCheck:
         self._held = b"\\" * (backslashes % 2)
         text = text[: len(text) - len(self._held)]
         parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        if may_spell(self._begun + text, INPUT_REQUESTS):
+            self._look_for_questions(parts)
+        is_continued = self._is_in_string and len(parts) == 1
         self._count(b"".join(parts[1::2] if self._is_in_string else parts[::2]))
         self._is_in_string ^= len(parts) % 2 == 0
+        begun = (self._begun if is_continued else b"") + parts[-1]
+        self._begun = begun[: _LONGEST_SPELLING + 1] if self._is_in_string else b""
 
     def end(self) -> None:
         """Finish after the last piece.
@@ -57,6 +82,18 @@ class ContainerCheck:
         except UnicodeDecodeError:
             raise MalformedError("not valid UTF-8") from None
 
+    def _look_for_questions(self, parts: list[bytes]) -> None:
+        """Look for `inputRequests` among the strings of the outermost object."""
+        depth = self._depth
+        is_string = self._is_in_string
+        for number, part in enumerate(parts[:-1]):
+            if is_string and depth == 1:
+                self.has_questions |= _is_the_name(part if number else self._begun + part)
+            elif not is_string:
+                steps = part.translate(_STEPS, _NO_BRACKETS)
+                depth += len(steps) - 2 * steps.count(b"\xff")
+            is_string = not is_string
+
     def _count(self, structure: bytes) -> None:
         steps = structure.translate(_STEPS, _NO_BRACKETS)
         if not steps:
@@ -68,3 +105,12 @@ class ContainerCheck:
                 raise MalformedError("more than one value")
         self._depth += len(steps) - 2 * closings
         self._is_closed = self._depth == 0
+
+
+def _is_the_name(written: bytes) -> bool:
+    if len(written) > _LONGEST_SPELLING:
+        return False
+    try:
+        return _TEXT.decode(b'"%s"' % written) == INPUT_REQUESTS
+    except MalformedError:
+        return False

@@ -30,6 +30,8 @@ class LargeResult:
     """The last bytes of the result."""
     spliced: bytes = b""
     """Bytes to send before those of the file."""
+    has_questions: bool = False
+    """Whether it has a member `inputRequests`, with questions of a server to the client."""
 
     @property
     def size_bytes(self) -> int:
