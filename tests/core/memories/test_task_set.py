@@ -21,7 +21,7 @@ PARTS = st.builds(
             f"p{at}",
             tokens,
             float(worth),
-            f"p{needs}" if needs is not None and needs < roots else "",
+            f"p{needs}" if needs is not None and needs < roots else None,
         )
         if at >= (roots := (len(shapes) + 1) // 2)
         else TaskItem(f"p{at}", tokens, float(worth))
@@ -34,7 +34,7 @@ PARTS = st.builds(
 )
 
 
-def exact(parts: list[TaskItem], budget: int) -> float:
+def exact(parts: list[TaskItem[str]], budget: int) -> float:
     """Return the worth of the best of all subsets."""
     subsets = chain.from_iterable(combinations(parts, size) for size in range(len(parts) + 1))
     return max(
@@ -47,7 +47,9 @@ def exact(parts: list[TaskItem], budget: int) -> float:
 
 @settings(deadline=None)
 @given(PARTS, st.integers(0, 200))
-def test_of_few_parts_the_best_of_all_subsets_is_found(parts: list[TaskItem], budget: int) -> None:
+def test_of_few_parts_the_best_of_all_subsets_is_found(
+    parts: list[TaskItem[str]], budget: int
+) -> None:
     found = best_set(parts, budget)
 
     assert found.tokens <= budget
@@ -69,7 +71,7 @@ def test_of_many_parts_none_is_over_the_budget_or_worse_than_greedy(
     shapes: list[tuple[int, float, bool]], budget: int, most_states: int
 ) -> None:
     parts = [
-        TaskItem(f"p{at}", tokens, worth, f"p{at - 1}" if hangs and at % 2 else "")
+        TaskItem(f"p{at}", tokens, worth, f"p{at - 1}" if hangs and at % 2 else None)
         for at, (tokens, worth, hangs) in enumerate(shapes)
     ]
 

@@ -12,7 +12,7 @@ costs its bytes, an upper bound, so that no plan is over its budget.
 import math
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import structlog
 import trio
@@ -56,6 +56,14 @@ class TurnPlan:
     """What the plan costs, with what is reserved for the turn's own text."""
 
 
+class _Part(NamedTuple):
+    """The key of a part of a plan."""
+
+    kind: Literal["capability", "tool", "memory"]
+    name: str
+    """`tap/name`, a wire name, or the key of a memory."""
+
+
 class TaskBudget:
     """Plans turns of one session that have a token budget."""
 
@@ -87,20 +95,20 @@ class TaskBudget:
         room = max(0, budget - reserved)
         relevance = {each.hit.wire_name: each.hit.score for each in tools}
         brought = {each.id: {hit.wire_name for hit in each.tools} for each in known}
-        wholes: dict[CapabilityId, TaskItem] = {}
-        shared: dict[CapabilityId, dict[WireName, TaskItem]] = {}
+        wholes: dict[CapabilityId, TaskItem[_Part]] = {}
+        shared: dict[CapabilityId, dict[WireName, TaskItem[_Part]]] = {}
         for each in known:
             worth = scores.get(each.id, 0.5) * _habit(each.tools, used)
             costs = {hit.wire_name: self._tokens(hit, counted) for hit in each.tools}
-            wholes[each.id] = TaskItem(_key(each.id), sum(costs.values()), worth)
+            wholes[each.id] = TaskItem(_whole(each.id), sum(costs.values()), worth)
             habits = {hit.wire_name: _habit([hit], used) for hit in each.tools}
             shared[each.id] = {
-                name: TaskItem(_tool_key(name), costs[name], share)
+                name: TaskItem(_Part("tool", name), costs[name], share)
                 for name, share in shares(worth, habits, relevance).items()
             }
         singles = {
             each.hit.wire_name: TaskItem(
-                _tool_key(each.hit.wire_name),
+                _Part("tool", each.hit.wire_name),
                 self._tokens(each.hit, counted),
                 max(each.hit.score, 0.01) * _habit([each.hit], used),
             )
@@ -114,9 +122,9 @@ class TaskBudget:
         parts = [*wholes.values(), *singles.values()]
         parts += [
             TaskItem(
-                f"memory {each.key}",
+                _Part("memory", each.key),
                 each.priced.cost,
-                worth_of.get(needs, 1.0) * each.memory.priority * each.memory.confidence
+                (worth_of[needs] if needs else 1.0) * each.memory.priority * each.memory.confidence
                 if each.memory.priority
                 else 0.0,
                 needs,
@@ -129,10 +137,10 @@ class TaskBudget:
         rest = {
             name: part
             for id_, its in shared.items()
-            if _key(id_) not in chosen
+            if _whole(id_) not in chosen
             for name, part in its.items()
             if name not in singles
-            and not any(_key(by) in chosen for by in _bringing(name, brought))
+            and not any(_whole(by) in chosen for by in _bringing(name, brought))
         }
         found = _with_more(found, best_set(list(rest.values()), room - found.tokens))
         hits = {hit.wire_name: hit for each in known for hit in each.tools}
@@ -153,7 +161,7 @@ class TaskBudget:
         log.info(
             "turn_planned",
             session=self._place.key,
-            chosen=[each.key for each in found.chosen],
+            chosen=[f"{each.key.kind} {each.key.name}" for each in found.chosen],
             left_out=len(plan.left_out),
             tokens=plan.tokens,
         )
@@ -177,12 +185,13 @@ class TaskBudget:
 
     def _due(
         self, capabilities: Iterable[CapabilityId], granted: Sequence[finder.Granted]
-    ) -> list[tuple[PricedMemory, str]]:
+    ) -> list[tuple[PricedMemory, _Part | None]]:
         """Return the memories that a plan may deliver, each with the capability that it depends on.
 
-        The second value is empty for a memory that is due in any case.
+        The second value is None for a memory that is due in any case.
         """
-        found = [(each, "") for each in self._memories.due()]
+        found: list[tuple[PricedMemory, _Part | None]] = []
+        found += [(each, None) for each in self._memories.due()]
         known = {each.key for each, _ in found}
         by_id = {each.id: each for each in granted}
         for id_ in capabilities:
@@ -190,7 +199,7 @@ class TaskBudget:
             for each in self._memories.of(id_, tools):
                 if each.key not in known:
                     known.add(each.key)
-                    found.append((each, _key(id_)))
+                    found.append((each, _whole(id_)))
         return found
 
     async def _counted(
@@ -217,7 +226,7 @@ class TaskBudget:
 
 
 def _planned(
-    found: TaskSet,
+    found: TaskSet[_Part],
     granted: Sequence[finder.Granted],
     hits: Mapping[WireName, finder.ToolHit],
     relevance: Container[WireName],
@@ -226,16 +235,16 @@ def _planned(
     keys = {each.key for each in found.chosen}
     # Best first: that is the order in which they are named.
     best_first = sorted(found.chosen, key=lambda part: -part.worth)
-    planned = [hits[WireName(_named(part.key)[1])] for part in best_first if _is_tool(part)]
+    planned = [hits[WireName(part.key.name)] for part in best_first if part.key.kind == "tool"]
     return TurnPlan(
-        capabilities=tuple(each.id for each in granted if _key(each.id) in keys),
+        capabilities=tuple(each.id for each in granted if _whole(each.id) in keys),
         tools=tuple(finder.CuratedTool(hit, is_clear=True) for hit in planned),
-        memories=tuple(each for each in memories if f"memory {each.key}" in keys),
+        memories=tuple(each for each in memories if _Part("memory", each.key) in keys),
         left_out=tuple(
-            messages.LeftOut(*_named(part.key), part.tokens, reason)
+            messages.LeftOut(part.key.kind, _shown_name(part.key), part.tokens, reason)
             for part, reason in found.left_out
             # A tool that is left out with its whole capability gets no line of its own.
-            if not _is_tool(part) or WireName(_named(part.key)[1]) in relevance
+            if part.key.kind != "tool" or WireName(part.key.name) in relevance
         ),
         tokens=found.tokens,
     )
@@ -250,23 +259,13 @@ def _meant(decision: Decision, state: SessionState) -> list[CapabilityId]:
     return [each for each in meant if each not in state.active]
 
 
-def _tool_key(name: WireName) -> str:
-    return f"tool {name}"
+def _whole(id_: CapabilityId) -> _Part:
+    return _Part("capability", str(id_))
 
 
-def _is_tool(part: TaskItem) -> bool:
-    return part.key.startswith("tool ")
-
-
-def _key(id_: CapabilityId) -> str:
-    return f"capability {id_}"
-
-
-def _named(key: str) -> tuple[Literal["capability", "tool", "memory"], str]:
-    kind, _, name = key.partition(" ")
-    if kind == "memory":
-        return "memory", name.rpartition("@")[0]
-    return ("tool" if kind == "tool" else "capability"), name
+def _shown_name(part: _Part) -> str:
+    # A memory's key has a digest of its text behind the name.
+    return part.name.rpartition("@")[0] if part.kind == "memory" else part.name
 
 
 def _bringing(
@@ -279,7 +278,7 @@ def _bringing(
     return [id_ for id_, names in brought.items() if name in names]
 
 
-def _with_more(found: TaskSet, more: TaskSet) -> TaskSet:
+def _with_more(found: TaskSet[_Part], more: TaskSet[_Part]) -> TaskSet[_Part]:
     return TaskSet((*found.chosen, *more.chosen), (*found.left_out, *more.left_out))
 
 

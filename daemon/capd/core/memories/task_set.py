@@ -6,9 +6,10 @@ bounded number of states is kept, which bounds the time. The result is never wor
 taking the parts with the best worth per token first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Generic, TypeVar
 
 MOST_STATES = 1000
 MOST_OPTIONS = 32
@@ -19,25 +20,27 @@ TOO_LARGE = "larger than the whole budget"
 WITHOUT = "what it belongs to is left out"
 NO_USE = "nothing speaks for it"
 
+K = TypeVar("K", bound=Hashable)
+
 
 @dataclass(frozen=True, slots=True)
-class TaskItem:
+class TaskItem(Generic[K]):
     """A part that could help with a task: a tool, a capability or a memory."""
 
-    key: str
+    key: K
     tokens: int
     worth: float
     """Expected use, at least 0."""
-    needs: str = ""
-    """The key of the part without which this one is useless; empty for none."""
+    needs: K | None = None
+    """The key of the part without which this one is useless; None for none."""
 
 
 @dataclass(frozen=True)
-class TaskSet:
+class TaskSet(Generic[K]):
     """The parts that were chosen for a task, in the order in which they were offered."""
 
-    chosen: tuple[TaskItem, ...] = ()
-    left_out: tuple[tuple[TaskItem, str], ...] = ()
+    chosen: tuple[TaskItem[K], ...] = ()
+    left_out: tuple[tuple[TaskItem[K], str], ...] = ()
     """The other parts, each with the reason why it was left out."""
 
     @cached_property
@@ -61,7 +64,9 @@ class _State:
 _EMPTY = _State(0, 0.0, frozenset())
 
 
-def best_set(parts: Sequence[TaskItem], budget: int, most_states: int = MOST_STATES) -> TaskSet:
+def best_set(
+    parts: Sequence[TaskItem[K]], budget: int, most_states: int = MOST_STATES
+) -> TaskSet[K]:
     """Return the parts that together have the greatest worth and at most `budget` tokens.
 
     At most `most_states` partial solutions are kept at a time.
@@ -72,9 +77,9 @@ def best_set(parts: Sequence[TaskItem], budget: int, most_states: int = MOST_STA
         for at, each in enumerate(parts)
         if each.worth > 0
         and 0 <= each.tokens <= budget
-        and (not each.needs or each.needs in by_key)
+        and (each.needs is None or each.needs in by_key)
     ]
-    roots = [at for at in usable if not parts[at].needs]
+    roots = [at for at in usable if parts[at].needs is None]
     states = [_EMPTY]
     for root in roots:
         below = [at for at in usable if parts[at].needs == parts[root].key]
@@ -92,7 +97,7 @@ def best_set(parts: Sequence[TaskItem], budget: int, most_states: int = MOST_STA
 
 
 def _options(
-    parts: Sequence[TaskItem], root: int, below: Sequence[int], budget: int
+    parts: Sequence[TaskItem[Any]], root: int, below: Sequence[int], budget: int
 ) -> list[_State]:
     """Return the combinations of the part `root` with any of the parts that need it.
 
@@ -129,10 +134,10 @@ def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
     return [kept[min(len(kept) - 1, int((at + 1) * step) - 1)] for at in range(most)]
 
 
-def _greedy(parts: Sequence[TaskItem], usable: Sequence[int], budget: int) -> _State:
+def _greedy(parts: Sequence[TaskItem[K]], usable: Sequence[int], budget: int) -> _State:
     """Return the solution that takes the parts with the best worth per token first."""
     state = _EMPTY
-    keys: set[str] = set()
+    keys: set[K] = set()
     waiting = sorted(usable, key=lambda at: -parts[at].worth / max(1, parts[at].tokens))
     while True:
         at = next(
@@ -140,7 +145,7 @@ def _greedy(parts: Sequence[TaskItem], usable: Sequence[int], budget: int) -> _S
                 each
                 for each in waiting
                 if state.tokens + parts[each].tokens <= budget
-                and (not parts[each].needs or parts[each].needs in keys)
+                and (parts[each].needs is None or parts[each].needs in keys)
             ),
             None,
         )
@@ -151,7 +156,7 @@ def _greedy(parts: Sequence[TaskItem], usable: Sequence[int], budget: int) -> _S
         state = _joined(state, _State(parts[at].tokens, parts[at].worth, frozenset({at})))
 
 
-def _set(parts: Sequence[TaskItem], taken: frozenset[int], budget: int) -> TaskSet:
+def _set(parts: Sequence[TaskItem[K]], taken: frozenset[int], budget: int) -> TaskSet[K]:
     chosen = tuple(parts[at] for at in sorted(taken))
     keys = {each.key for each in chosen}
     left_out = tuple(
@@ -160,9 +165,9 @@ def _set(parts: Sequence[TaskItem], taken: frozenset[int], budget: int) -> TaskS
     return TaskSet(chosen, left_out)
 
 
-def _reason(part: TaskItem, chosen: set[str], budget: int) -> str:
+def _reason(part: TaskItem[K], chosen: set[K], budget: int) -> str:
     if part.worth <= 0:
         return NO_USE
     if part.tokens > budget:
         return TOO_LARGE
-    return WITHOUT if part.needs and part.needs not in chosen else NO_ROOM
+    return WITHOUT if part.needs is not None and part.needs not in chosen else NO_ROOM
