@@ -134,19 +134,7 @@ def add(
     )
     place = OwnTap(this_places().config).add(server)
     tables.say(f"{name}: added ({place / 'default.toml'})")
-    try:
-        result = ask("reload")
-        entries = ask("caps").get("capabilities") or []
-        path = str((ask("status").get("daemon") or {}).get("path") or "")
-    except DaemonDownError:
-        click.echo("It will be loaded when the daemon starts.")
-        return
-    for line in _said_of(name, result, entries):
-        tables.say(line)
-    program = command[0] if command else ""
-    if program and shutil.which(program, path=path or os.environ.get("PATH")) is None:
-        tables.say(f"warning: `{program}` is not on the daemon's PATH: it cannot be started")
-    tables.say(f"Switch it on with: capd enable {name}, or by saying one of its triggers.")
+    _load(name, command[0] if command else "")
 
 
 def _add_of_registry(options: "AddOptions") -> None:
@@ -161,14 +149,25 @@ def _add_of_registry(options: "AddOptions") -> None:
     except adding.NotAgreedError:
         fail("nothing was added")
     tables.say(f"{name}: added")
+    _load(name)
+
+
+def _load(name: str, program: str = "") -> None:
+    """Have a running daemon load the new capability `name`, and print what it finds.
+
+    `program` starts the capability's server; empty if it need not be looked for.
+    """
     try:
         result = ask("reload")
         entries = ask("caps").get("capabilities") or []
+        path = str((ask("status").get("daemon") or {}).get("path") or "") if program else ""
     except DaemonDownError:
         click.echo("It will be loaded when the daemon starts.")
         return
     for line in _said_of(name, result, entries):
         tables.say(line)
+    if program and shutil.which(program, path=path or os.environ.get("PATH")) is None:
+        tables.say(f"warning: `{program}` is not on the daemon's PATH: it cannot be started")
     tables.say(f"Switch it on with: capd enable {name}, or by saying one of its triggers.")
 
 
