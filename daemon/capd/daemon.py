@@ -17,6 +17,7 @@ import trio
 
 from capd import __version__
 from capd.actor_clients import names
+from capd.actor_clients.client import RELOAD_TIMEOUT
 from capd.actor_clients.curator import CuratorClient
 from capd.actor_clients.registry import RegistryClient
 from capd.actor_clients.settings import SettingsClient
@@ -54,8 +55,6 @@ from capd_protos.types import ActorName, Address
 
 STOP_TIMEOUT = 10.0
 """Seconds for an actor to end. Servers get 2 s for each step of their stop."""
-RELOAD_TIMEOUT = 3600.0
-"""Seconds. Reading many files may take long; the timeout is only for an actor that hangs."""
 _LOOK_AT_PLACE = 1.0
 """Seconds between two checks that the daemon's socket can still be found."""
 _PLACE_TAKEN = 10.0

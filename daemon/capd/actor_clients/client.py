@@ -12,6 +12,8 @@ R = TypeVar("R")
 
 ANSWER_TIMEOUT = 5.0
 """Seconds for a reply that needs no disk, no process and no model."""
+RELOAD_TIMEOUT = 3600.0
+"""Seconds. Reading many files may take long; the timeout is only for an actor that hangs."""
 
 
 class ActorClient:

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from capd.actor_clients.client import RELOAD_TIMEOUT
 from capd.actors.control import documents
 from capd.actors.control.actors import ASK_TIMEOUT, Actors, MethodError, accepted
 from capd.actors.control.callers import is_person
@@ -22,8 +23,6 @@ TURN_TIMEOUT = 150.0
 CALL_TIMEOUT = 3600.0
 INSTALL_TIMEOUT = 1000.0
 LOGIN_TIMEOUT = 700.0
-RELOAD_TIMEOUT = 3600.0
-"""Seconds. Reading many files may take long; the timeout is only for a daemon that hangs."""
 
 _OUTCOME_CODES = {
     "not_sent": frames.NOT_SENT,

@@ -28,6 +28,8 @@ import pydantic_monty as monty
 
 from capd.adapters.platform.limits import limit_to
 from capd.adapters.scripts.steps import (
+    HEAD_BYTES,
+    MOST_FRAME_BYTES,
     Called,
     Damaged,
     Ended,
@@ -43,8 +45,6 @@ from capd.core.scripts.run import LONGEST_SLEEP, MOST_CALLS, SLEEP, Answer, Issu
 from capd.core.scripts.stubs import CALL, EXCEPTIONS
 from capd_protos.types import WireName
 
-HEAD_BYTES = 4
-MOST_FRAME_BYTES = 24 << 20
 MOST_ARGUMENT_BYTES = 1 << 20
 MOST_PRINTED_BYTES = 64 << 10
 MOST_VALUE_NODES = 200_000

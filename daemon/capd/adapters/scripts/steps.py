@@ -15,6 +15,10 @@ import msgspec
 
 from capd.core.scripts.run import Answer, IssuedCall
 
+HEAD_BYTES = 4
+"""Each request and each answer follows its own length, a number of so many bytes."""
+MOST_FRAME_BYTES = 24 << 20
+
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
     """A request to a script process: begin a script.

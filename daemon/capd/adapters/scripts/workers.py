@@ -18,15 +18,21 @@ import structlog
 import trio
 
 from capd.adapters.channel_process import ChannelProcess
-from capd.adapters.scripts.steps import Called, Ended, OnCalls, Step, Stepped
+from capd.adapters.scripts.steps import (
+    HEAD_BYTES,
+    MOST_FRAME_BYTES,
+    Called,
+    Ended,
+    OnCalls,
+    Step,
+    Stepped,
+)
 from capd.core.errors import CapdError
 
 IDLE = 60.0
 """Seconds without a step after which a process ends."""
 DEADLINE = 20.0
 """Seconds of real time for one step, on a busy machine."""
-MOST_FRAME_BYTES = 24 << 20
-_HEAD_BYTES = 4
 _READ_BYTES = 256 << 10
 _TRIES = 2
 _FRAMES: msgspec.msgpack.Decoder[Called | Stepped] = msgspec.msgpack.Decoder(Called | Stepped)
@@ -172,7 +178,7 @@ class _Process:
         answer: Stepped | None = None
         try:
             with trio.move_on_after(DEADLINE):
-                await self._stream.send_all(len(request).to_bytes(_HEAD_BYTES, "big") + request)
+                await self._stream.send_all(len(request).to_bytes(HEAD_BYTES, "big") + request)
                 frame = _FRAMES.decode(await self._frame(self._stream))
                 if isinstance(frame, Called):
                     on_calls(frame.calls)
@@ -194,13 +200,13 @@ class _Process:
         """Return the next frame that the process sends."""
         size = MOST_FRAME_BYTES
         while True:
-            if len(self._read) >= _HEAD_BYTES:
-                size = int.from_bytes(self._read[:_HEAD_BYTES], "big")
+            if len(self._read) >= HEAD_BYTES:
+                size = int.from_bytes(self._read[:HEAD_BYTES], "big")
                 if size > MOST_FRAME_BYTES:
                     raise _ProcessOverError("it answers too much")
-            end = _HEAD_BYTES + size
+            end = HEAD_BYTES + size
             if len(self._read) >= end:
-                frame = bytes(self._read[_HEAD_BYTES:end])
+                frame = bytes(self._read[HEAD_BYTES:end])
                 del self._read[:end]
                 return frame
             part = await stream.receive_some(_READ_BYTES)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from capd.core.lazy_patterns import lazy_pattern
+from capd.core.settings.toml_lines import line_of_error
 from capd_protos.types import Finding, Severity
 
 LARGEST_BYTES = 128 << 10
@@ -22,8 +22,6 @@ MOST_TEXTS = 256
 """The most items of any other list."""
 _LONGEST_PHRASE = 500
 _LONGEST_REASON = 400
-
-_AT_LINE = lazy_pattern(r"at line (\d+)")
 
 
 class TomlFolder:
@@ -62,8 +60,7 @@ class TomlFolder:
         # digits, and a RecursionError for 5000 brackets.
         except (ValueError, RecursionError) as error:
             what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            at = _AT_LINE.search(what)
-            line = int(at[1]) if at else 0
+            line = line_of_error(error)
             if "at end of document" in what:
                 line = max(1, len(self.texts[file].splitlines()))
             self.add(file, f"{file}: {what}", line=line)

@@ -24,7 +24,8 @@ MOST_EXPANDED = 10_000
 
 _MOST_PARTS = 32
 _MOST_DOCUMENTS = 4
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+"""The keywords whose value is a reference to another schema."""
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _IDS = ("$id", "id")
 
@@ -169,7 +170,7 @@ class _Look:
         below: list[_Node] = []
         self.steps += len(node.schema)
         for keyword, value in node.schema.items():
-            if keyword in _REFERENCES and isinstance(value, str):
+            if keyword in REFERENCES and isinstance(value, str):
                 self._referred(node, value)
             for about, schema in _subschemas(keyword, value):
                 self.steps += 1

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from capd.core.lazy_patterns import lazy_pattern
+from capd.core.tools.schema_bounds import REFERENCES
 
 MOST_BRANCHES = 10_000
 MOST_PATTERN_WORK = 20_000
@@ -19,7 +20,6 @@ _CLASS_WORK = 10
 _LONGEST_CLASS = 200
 """A class of characters that is longer than this counts with its full length."""
 _REPETITION = lazy_pattern(r"\{(\d{0,6})(?:,(\d{0,6}))?\}")
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class SchemaCost:
@@ -110,7 +110,7 @@ def _found(schema: Any) -> tuple[list[str], list[str]]:
         patterns += [pattern] if isinstance(pattern, str) else []
         named = each.get("patternProperties")
         patterns += list(named) if isinstance(named, Mapping) else []
-        references += [str(each[key]) for key in _REFERENCES if key in each]
+        references += [str(each[key]) for key in REFERENCES if key in each]
     return patterns, references
 
 
