@@ -166,13 +166,13 @@ def _in_requested_form(
 
 
 def _text_in(path: str) -> str:
-    """Return the text of a small file; empty if it cannot be read."""
+    """Return the text of a file, of a long one its beginning; empty if it cannot be read."""
     try:
         fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     except OSError:
         return ""
     try:
-        return posix.read(fd, _READ_BYTES).decode("ascii", "replace")
+        return posix.read(fd, 4096).decode("utf-8", "replace")
     except OSError:
         return ""
     finally:
@@ -1061,8 +1061,7 @@ class Shim:
 
     def _cancel(self, line: "bytes | bytearray") -> bool:
         """Forget the request that the host cancels; return whether the daemon has to be told."""
-        params = (parse(line) or {}).get("params")
-        key = id_of(params.get("requestId")) if isinstance(params, dict) else None
+        key = id_of(params_of(line).get("requestId"))
         request = None if key is None else self._pending.get(key)
         if request is None:
             return True
@@ -1210,8 +1209,8 @@ def _process_name(pid: int) -> str:
     The name is found in the process's command line. Otherwise it is the process's own name, which
     for a client on Node is only `node` or `MainThread`.
     """
-    command = _read_of_process(pid, "cmdline").split("\0")
-    return client_of(command) or _read_of_process(pid, "comm").strip() or "unknown"
+    command = _text_in(f"/proc/{pid}/cmdline").split("\0")
+    return client_of(command) or _text_in(f"/proc/{pid}/comm").strip() or "unknown"
 
 
 def client_of(command: "list[str]") -> str:
@@ -1227,19 +1226,6 @@ def client_of(command: "list[str]") -> str:
             if part in PROGRAMS:
                 return PROGRAMS[part]
     return ""
-
-
-def _read_of_process(pid: int, name: str) -> str:
-    try:
-        fd = posix.open(f"/proc/{pid}/{name}", posix.O_RDONLY)
-    except OSError:
-        return ""
-    try:
-        return posix.read(fd, 4096).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    finally:
-        posix.close(fd)
 
 
 def _seconds(text: str, default: float) -> float:
