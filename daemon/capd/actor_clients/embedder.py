@@ -1,9 +1,16 @@
 """Asks the embedder for vectors of texts."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import EMBEDDER
+from capd.runtime.bus import AskTimeoutError
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
+
+if TYPE_CHECKING:
+    from capd.core.routing.gates import Vectors
 
 _EMBEDDER_DESCRIBED: MsgpackCodec[messages.EmbedderDescribed] = MsgpackCodec(
     messages.EmbedderDescribed
@@ -30,6 +37,21 @@ class EmbedderClient(ActorClient):
         Only vectors of the same `space` can be compared.
         """
         return await self._ask(messages.EmbedTexts(texts, space), _TEXTS_EMBEDDED, timeout)
+
+    async def vectors(
+        self, texts: Sequence[str], *, timeout: float, space: messages.VectorSpace = "plain"
+    ) -> "dict[str, Vectors]":
+        """Return the unit vector of each text.
+
+        A refusal, because there is no model, is an `AskTimeoutError` as well.
+        """
+        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
+
+        reply = await self.embed(list(texts), timeout=timeout, space=space)
+        if not isinstance(reply, messages.TextsEmbedded):
+            raise AskTimeoutError(f"{self.actor} did not embed: {reply}")
+        rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(texts), reply.dimensions)
+        return dict(zip(texts, rows, strict=True))
 
     async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
         """Return the state of the model."""

@@ -27,7 +27,7 @@ from capd.core.errors import CapdError
 from capd.core.tools.tool_search import MOST_TOOLS, ToolIndex
 from capd.core.tools.tool_text import texts
 from capd.runtime.boundary import contained
-from capd.runtime.bus import ActorUnavailableError, AskTimeoutError, Bus
+from capd.runtime.bus import ActorUnavailableError, Bus
 from capd_protos import embedder
 from capd_protos.finder import ToolsIndexed
 
@@ -194,7 +194,8 @@ class ToolVectors:
             for within in range(0, len(together), BATCH):
                 if index is not self._index:
                     break
-                fresh.update(await self._batch(together[within : within + BATCH]))
+                batch = together[within : within + BATCH]
+                fresh.update(await self._embedder.vectors(batch, timeout=BATCH_TIMEOUT))
             await trio.to_thread.run_sync(cache.put, fresh)
             if index is not self._index:
                 return
@@ -220,15 +221,6 @@ class ToolVectors:
     def _unknown(self, wanted: list[str]) -> list[str]:
         known = self.known(wanted)
         return list(dict.fromkeys(text for text in wanted if text not in known))
-
-    async def _batch(self, batch: list[str]) -> "dict[str, Vectors]":
-        import numpy as np  # noqa: PLC0415 - as above
-
-        reply = await self._embedder.embed(batch, timeout=BATCH_TIMEOUT)
-        if not isinstance(reply, embedder.TextsEmbedded):
-            raise AskTimeoutError(f"{self._embedder.actor} did not embed: {reply}")
-        rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(batch), reply.dimensions)
-        return dict(zip(batch, rows, strict=True))
 
     def _stacked(self, wanted: list[str]) -> "Vectors":
         import numpy as np  # noqa: PLC0415 - as above

@@ -381,7 +381,9 @@ class CatalogVectors:
                     self._has_model = True
                     log.info("routing_partly_ready", percent=self.percent)
                     await trio.to_thread.run_sync(partial_words.siblings.prepare)
-                made = await self._embedded(text_batch)
+                made = await self._embedder.vectors(
+                    text_batch, timeout=BATCH_TIMEOUT, space=self._space
+                )
                 fresh.update(made)
                 known.update(made)
                 self._missing -= len(made)
@@ -393,15 +395,6 @@ class CatalogVectors:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(cache.put, fresh)
         return known
-
-    async def _embedded(self, texts: Sequence[str]) -> "dict[str, Vectors]":
-        import numpy as np  # noqa: PLC0415 - as in `compared`
-
-        reply = await self._embedder.embed(list(texts), timeout=BATCH_TIMEOUT, space=self._space)
-        if not isinstance(reply, embedder.TextsEmbedded):
-            raise AskTimeoutError(f"{self._embedder.actor} did not embed: {reply}")
-        rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(texts), reply.dimensions)
-        return dict(zip(texts, rows, strict=True))
 
 
 def _catalog_words(
