@@ -34,14 +34,42 @@ def main() -> int:
         from capd_client import hook  # noqa: PLC0415 - it has 300 ms in all
 
         return hook.main(arguments[1:])
+    _open_closed_streams()
     try:
         return _typed(arguments)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Python would try to write the rest of the buffer at its end, and report the failure.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+    except OSError as error:
+        sys.stderr.write(f"capd: {error.strerror or error}\n")
+        return EXIT_FAILED
+    finally:
+        _end_output()
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that was closed when this process was started.
+
+    Python has None in place of such a stream, and the daemon's socket would get its number.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115 - until the end, without pathlib
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+
+
+def _end_output() -> None:
+    """Write what is left of the output, or drop it if nobody can take it.
+
+    Python would try that again at its end, and report the failure.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _typed(arguments: list[str]) -> int:

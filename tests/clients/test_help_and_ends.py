@@ -280,6 +280,36 @@ def test_the_same_for_those_that_ask_nobody(
         assert b"Traceback" not in process.stderr.read()
 
 
+@pytest.mark.parametrize("arguments", [("status",), ("caps",), ("approve",)])
+def test_a_command_runs_without_standard_input_and_output(
+    start_daemon: Start, base_env: dict[str, str], arguments: tuple[str, ...]
+) -> None:
+    start_daemon({**PRINTING, "approvals": {"schema": 1}})
+    command = [sys.executable, "-m", "capd_client.entry", *arguments]
+
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- >&-', "sh", *command],
+        env=base_env,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+
+    assert (done.stderr, done.returncode) == (b"", 0)
+
+
+@pytest.mark.parametrize("arguments", [("status",), ("caps",), ("--help",)])
+def test_a_full_disk_is_told_in_one_line(
+    start_daemon: Start, base_env: dict[str, str], arguments: tuple[str, ...]
+) -> None:
+    start_daemon(PRINTING)
+
+    with Path("/dev/full").open("wb") as full:
+        process = start(base_env, *arguments, stdout=full.fileno())
+
+    assert process.communicate() == (None, b"capd: No space left on device\n")
+    assert process.returncode == 1
+
+
 def test_no_command_says_more_than_what_why_and_what_next(
     base_env: dict[str, str], socket_at: Path
 ) -> None:
