@@ -56,6 +56,25 @@ async def test_a_cursor_that_comes_again_ends_the_list(autojump_clock: MockClock
         assert len(server.asked("prompts/list")) == 2
 
 
+async def test_an_empty_cursor_is_none(autojump_clock: MockClock) -> None:
+    async with serving() as (server, _):
+        server.offer(prompts={})
+        server.answer("prompts/list", {**prompts("a"), "nextCursor": ""}, BROKEN)
+
+        assert await entries(server) == [b'{"name": "a"}']
+
+
+@pytest.mark.parametrize("ttl", [10**400, -(10**400), 1e300], ids=["huge", "negative", "large"])
+async def test_a_list_that_is_valid_for_an_impossible_time_is_a_list(
+    autojump_clock: MockClock, ttl: float
+) -> None:
+    async with serving() as (server, _):
+        server.offer(stateless=True, tools={})
+        server.answer("tools/list", {"tools": [], "ttlMs": ttl})
+
+        assert await list_tools(server.server_connection) == []
+
+
 async def test_a_list_has_an_end(autojump_clock: MockClock) -> None:
     async with serving() as (server, _):
         server.offer(prompts={})

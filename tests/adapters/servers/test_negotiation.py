@@ -295,3 +295,16 @@ async def test_a_server_meets_the_client_that_has_it_started(autojump_clock: Moc
         "capabilities": capabilities,
         "clientInfo": client,
     }
+
+
+@pytest.mark.parametrize("wants_stateless", [False, True])
+async def test_instructions_that_are_null_are_none(
+    autojump_clock: MockClock, *, wants_stateless: bool
+) -> None:
+    null = {"instructions": None}
+
+    server, negotiation = await met(
+        wants_stateless, {**DISCOVERED, **null}, {**INITIALIZED, **null}
+    )
+
+    assert (negotiation.errors, server.server_connection.instructions) == ([], "")

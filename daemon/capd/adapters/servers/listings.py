@@ -261,9 +261,11 @@ async def _take_list(
             intake.take(bytes(entry))
             await share.give_way()
         if type(page.ttl_ms) in {int, float}:
-            seconds = min(seconds, page.ttl_ms / 1000)
+            # Compared before it is divided: a number may be too large for a float.
+            seconds = max(0.0, min(seconds * 1000, page.ttl_ms)) / 1000
         cursor = page.next_cursor
-        if cursor is None or cursor in seen or intake.is_full or len(cursor) > _LONGEST_CURSOR:
+        # Some servers write an empty cursor after the last page.
+        if not cursor or cursor in seen or intake.is_full or len(cursor) > _LONGEST_CURSOR:
             break
         seen.add(cursor)
     return seconds

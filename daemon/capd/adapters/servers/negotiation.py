@@ -191,7 +191,7 @@ async def _discover_as(
         spoken,
         True,
         found.capabilities,
-        found.instructions,
+        found.instructions or "",
         discovered_version(found),
     )
 
@@ -229,7 +229,7 @@ async def _initialize_as(
         found.protocolVersion,
         False,
         found.capabilities,
-        found.instructions,
+        found.instructions or "",
         handshake_version(found),
     )
 

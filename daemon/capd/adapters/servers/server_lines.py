@@ -100,7 +100,7 @@ class Initialized(msgspec.Struct):
 
     protocolVersion: str  # noqa: N815 - the protocol's name
     capabilities: dict[str, msgspec.Raw] = {}
-    instructions: str = ""
+    instructions: str | None = None
     serverInfo: msgspec.Raw = _NOTHING  # noqa: N815 - the protocol's name
 
 
@@ -109,7 +109,7 @@ class Discovered(msgspec.Struct):
 
     supportedVersions: list[str]  # noqa: N815 - the protocol's name
     capabilities: dict[str, msgspec.Raw] = {}
-    instructions: str = ""
+    instructions: str | None = None
     meta: msgspec.Raw = msgspec.field(name="_meta", default=_NOTHING)
 
 
