@@ -137,6 +137,18 @@ async def test_a_session_is_driven_from_outside_as_from_its_own_client(
         assert client.list_changes == 3
 
 
+async def test_a_message_that_was_cut_within_an_emoji_is_a_turn(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        control = await world.controller()
+
+        turned = await control.result("turn", text="beta things please \ud83d")
+
+        assert (turned["session"], turned["name"]) == ("s", "beta")
+
+
 @pytest.mark.parametrize(
     ("method", "params", "code"),
     [

@@ -30,6 +30,35 @@ async def test_a_list_and_a_result_are_passed_on_byte_for_byte(
         ]
 
 
+async def test_half_a_surrogate_pair_in_a_call_does_not_keep_it_from_its_server(
+    autojump_clock: MockClock,
+) -> None:
+    """JavaScript writes such a half when it cuts a text in the middle of an emoji."""
+    async with staged() as stage:
+        await stage.send(
+            rb'{"id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":"cut \ud83d"}}}'
+        )
+
+        heard = await stage.heard()
+
+    assert heard == [b'{"jsonrpc":"2.0","id":1,"result":{"content":[ ]}}']
+    assert [bytes(call.members["arguments"]) for call in stage.talk.calls] == [
+        rb'{"a":"cut \ufffd"}'
+    ]
+
+
+@pytest.mark.parametrize("method", ["tools/list", "prompts/list"])
+async def test_params_that_are_null_are_none(autojump_clock: MockClock, method: str) -> None:
+    """Some JSON-RPC libraries write `null` for a request without params."""
+    async with staged() as stage:
+        await stage.send({"jsonrpc": "2.0", "id": 1, "method": method, "params": None})
+        await stage.send({"jsonrpc": "2.0", "id": 2, "method": method})
+
+        first, second = map(json.loads, await stage.heard())
+
+    assert first["result"] == second["result"]
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

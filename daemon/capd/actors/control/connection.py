@@ -43,6 +43,7 @@ from capd.adapters.stdio_frames import (
 from capd.core.errors import described
 from capd.core.protocol.outcomes import internal_error
 from capd.core.records.tally import Tally
+from capd.core.results.half_pairs import decoded
 from capd.runtime.boundary import contained
 from capd.runtime.bus import ActorUnavailableError, Bus
 from capd_protos import socket as frames
@@ -154,7 +155,7 @@ class Control:
             await writer.send(_error(recover_id(line.head), frames.INVALID_REQUEST, text))
             return
         try:
-            request = _REQUEST.decode(checked_text(line.data))
+            request = decoded(_REQUEST, checked_text(line.data))
         except MalformedError as error:
             code, text = _unreadable(line.data, str(error))
             await writer.send(_error(recover_id(line.data), code, text))

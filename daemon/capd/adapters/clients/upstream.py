@@ -70,11 +70,13 @@ from capd.core.protocol.handshake import agreed_version, discover_result, initia
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, failed_result
 from capd.core.protocol.resource_uris import is_within
 from capd.core.protocol.tasks import has_tasks
+from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import Result
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
 
 _NOTHING: frozenset[int | str] = frozenset()
+_NULL = msgspec.Raw(b"null")
 
 
 class Upstream(ParkableConnection):
@@ -347,7 +349,7 @@ class Upstream(ParkableConnection):
                 self._on_link_frame(line.data, conversation)
             return
         try:
-            message = LINE.decode(checked_text(line.data))
+            message = decoded(LINE, checked_text(line.data))
         except MalformedError as error:
             request_id = recover_id(line.data)
             self.post(unreadable_line(request_id, line.data, str(error)), request_id)
@@ -371,6 +373,9 @@ class Upstream(ParkableConnection):
 
     def _on_request(self, message: Line) -> None:
         assert not isinstance(message.id, msgspec.UnsetType)
+        if message.params == _NULL:
+            # Some JSON-RPC libraries write that for a request without params.
+            message.params = msgspec.Raw(b"")
         if self.is_draining:
             if not self.wants_dispatched:
                 self._error(message.id, frames.NOT_SENT, "capd is stopping; ask again in a moment")

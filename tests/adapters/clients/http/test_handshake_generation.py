@@ -1,5 +1,6 @@
 """The HTTP front with clients of the handshake generation."""
 
+import json
 from typing import Any
 
 import pytest
@@ -53,6 +54,16 @@ async def test_an_answer_without_a_word_before_it_is_one_json_document(
         assert (heard.status, heard.headers["content-type"]) == (200, "application/json")
         assert heard.body == b'{"jsonrpc":"2.0","id":7,"result":{"content":[ ]}}'
         assert front.talks[0].journal == [MET, "prepared", 'call "t"']
+
+
+async def test_half_a_surrogate_pair_in_a_call_does_not_refuse_it(autojump_clock: object) -> None:
+    async with fronted() as front:
+        named = await front.initialized()
+        cut = rpc("tools/call", {"name": "t", "arguments": {"text": "cut \ud83d"}}, 7)
+
+        heard = await front.connect().ask("POST", cut, named)
+
+        assert (heard.status, json.loads(heard.body)) == (200, RESULT)
 
 
 async def test_what_is_said_before_an_answer_makes_it_a_stream(autojump_clock: object) -> None:

@@ -4,6 +4,7 @@ import msgspec
 
 from capd.adapters.line_texts import checked_text
 from capd.core.protocol.generations import PROTOCOL_VERSION, has_envelope, members_of
+from capd.core.results.half_pairs import decoded
 from capd_protos.codec import JsonCodec, MalformedError
 
 _LONGEST_NAME = 100
@@ -58,7 +59,7 @@ def message_of(body: bytes) -> Message:
         NotAMessageError: the body contains no message, or more than one.
     """
     try:
-        message = _MESSAGE.decode(checked_text(body))
+        message = decoded(_MESSAGE, checked_text(body))
         if len(message.id):
             _ID.decode(message.id)
     except MalformedError as error:
