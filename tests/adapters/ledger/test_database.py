@@ -286,3 +286,33 @@ def test_a_folder_that_went_away_is_made_again(tmp_path: Path) -> None:
     made.add([call("after")])
 
     assert [use.tool for use in made.uses(0)] == ["after"]
+
+
+@pytest.mark.parametrize("ends", [("",), ("", "-wal", "-shm")])
+def test_a_file_that_somebody_removes_is_over_and_a_new_one_begins(
+    tmp_path: Path, ends: tuple[str, ...]
+) -> None:
+    ledger = database(tmp_path)
+    ledger.add([call("git_log")])
+    for end in ends:
+        Path(f"{ledger.path}{end}").unlink()
+
+    ledger.add([call("git_diff")])
+    ledger.close()
+
+    kept = database(tmp_path).uses(0)
+    assert [use.tool for use in kept] == ["git_diff"]
+
+
+def test_a_file_that_somebody_replaces_is_written_on(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = database(tmp_path / "other")
+    other.add([call("git_log")])
+    other.close()
+    ledger = database(tmp_path)
+    ledger.add([call("git_show")])
+
+    other.path.replace(ledger.path)
+    ledger.add([call("git_diff")])
+
+    assert {use.tool for use in ledger.uses(0)} == {"git_log", "git_diff"}

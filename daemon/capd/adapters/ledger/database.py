@@ -39,6 +39,8 @@ class Database:
         self.path = path
         self._retention = retention
         self._connection: sqlite3.Connection | None = None
+        self._inodes: list[tuple[int, int] | None] = []
+        """The devices and inodes of the open file and of its WAL and shm files."""
 
     def add(self, notes: Sequence[messages.Note]) -> None:
         """Write notes, all or none of them.
@@ -165,9 +167,23 @@ class Database:
             return act(self._opened())
 
     def _opened(self) -> sqlite3.Connection:
+        if self._connection is not None and _inode(self.path) != self._inodes[0]:
+            self._leave_removed()
         if self._connection is None:
             self._connection = self._open()
+            self._inodes = [_inode(each) for each in self._files()]
         return self._connection
+
+    def _leave_removed(self) -> None:
+        """Close a file that a person has removed or replaced, which SQLite does not notice.
+
+        Its WAL is left beside the new file. It is removed, because SQLite would apply it to that.
+        """
+        self.close()
+        for file, inode in list(zip(self._files(), self._inodes, strict=True))[1:]:
+            if _inode(file) == inode:
+                file.unlink(missing_ok=True)
+        log.warning("ledger_removed", reason=f"{self.path} is not the file that was open")
 
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -193,14 +209,24 @@ class Database:
         log.error("ledger_set_aside", reason=why, kept_as=name)
 
     def _size(self) -> int:
-        files = (Path(f"{self.path}{end}") for end in _BESIDE)
-        return sum(file.stat().st_size for file in files if file.exists())
+        return sum(file.stat().st_size for file in self._files() if file.exists())
+
+    def _files(self) -> list[Path]:
+        return [Path(f"{self.path}{end}") for end in _BESIDE]
 
     @staticmethod
     def _used_bytes(connection: sqlite3.Connection) -> int:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         free = connection.execute("PRAGMA freelist_count").fetchone()[0]
         return int((pages - free) * connection.execute("PRAGMA page_size").fetchone()[0])
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class _UnusableError(sqlite3.DatabaseError):
