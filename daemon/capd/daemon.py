@@ -29,6 +29,7 @@ from capd.adapters.clients.unix_listener import (
     PublicListener,
     ServedPlace,
     listening,
+    make_folder,
     make_private,
     sole_daemon,
 )
@@ -99,7 +100,7 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     degraded = check_machine(_machine())
     notifier = Notifier(environment)
     for folder in (Path(where.state), Path(where.cache)):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
     with contextlib.ExitStack() as stack:
         stack.callback(notifier.close)
         known = [*problems, *degraded]

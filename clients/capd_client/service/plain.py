@@ -13,6 +13,9 @@ from capd_client.service.stopping import PATIENCE, end
 from capd_client.shim.login_environment import clean_environment, working_folders
 from capd_protos.places import places
 
+_REASON = "capd: "
+_MOST_WORDS_BYTES = 1 << 20
+
 
 class Plain:
     """Starts and stops the daemon as a detached process that writes a log file."""
@@ -57,6 +60,7 @@ class Plain:
             return
         self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._log.open("ab") as log:
+            before = log.tell()
             process = self._started = subprocess.Popen(
                 daemon_command(),
                 env=self._daemon_environment(),
@@ -69,12 +73,29 @@ class Plain:
         give_up_at = time.monotonic() + PATIENCE
         while not self._answers():
             if process.poll() is not None:
-                raise ServiceError(f"the daemon ended with code {process.poll()}; see {self._log}")
+                why = self._last_words(before)
+                raise ServiceError(
+                    f"the daemon ended with code {process.poll()}{why}; see {self._log}"
+                )
             if time.monotonic() > give_up_at:
                 raise ServiceError(
                     f"the daemon does not answer after {PATIENCE:g} s; see {self._log}"
                 )
             time.sleep(0.05)
+
+    def _last_words(self, before: int) -> str:
+        """Return `: ` and the daemon's reason for its end, which it wrote after `before` bytes.
+
+        Empty if it wrote none: other lines of its log are JSON.
+        """
+        try:
+            with self._log.open("rb") as log:
+                log.seek(before)
+                lines = log.read(_MOST_WORDS_BYTES).decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        said = [line for line in lines if line.startswith(_REASON)]
+        return f": {said[-1].removeprefix(_REASON)}" if said else ""
 
     def _daemon_environment(self) -> dict[str, str]:
         own = {os.fsencode(key): os.fsencode(value) for key, value in self._env.items()}

@@ -72,8 +72,8 @@ def below_a_file(folder: Path) -> Path:
     [
         (linked, "is not a folder"),
         (opened, "is open to other users: run chmod 700"),
-        (a_file, "cannot be made"),
-        (below_a_file, "cannot be made: Not a directory"),
+        (a_file, "is not a folder: remove it"),
+        (below_a_file, "cannot be made: Not a directory: correct the XDG_ variables, or set"),
     ],
 )
 def test_a_folder_that_is_not_safe_is_refused(
@@ -89,7 +89,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     folder.mkdir(mode=0o700)
     os.chown(folder, 65534, 65534)
 
-    with pytest.raises(PlaceUnsafeError, match="belongs to user 65534, not to you"):
+    with pytest.raises(PlaceUnsafeError, match=r"not to you: .* or run sudo chown -R 0 /"):
         make_private(folder)
 
 
@@ -132,6 +132,16 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
         sole_daemon(tmp_path / "lock").__enter__()
 
     assert target.read_text() == "keep"
+
+
+def test_a_folder_in_place_of_a_lock_is_to_be_removed(tmp_path: Path) -> None:
+    with pytest.raises(PlaceUnsafeError, match="cannot be locked: Is a directory: remove it"):
+        sole_daemon(tmp_path).__enter__()
+
+
+def test_a_lock_in_a_folder_that_may_not_be_entered_names_the_folder(closed: Path) -> None:
+    with pytest.raises(PlaceUnsafeError, match=f"Permission denied: see who owns {closed}"):
+        sole_daemon(closed / "lock").__enter__()
 
 
 async def test_the_socket_is_for_its_user_alone_and_goes_with_its_daemon(tmp_path: Path) -> None:

@@ -116,11 +116,15 @@ def test_a_log_that_is_full_is_moved_aside_by_the_daemon_that_writes_it(tmp_path
     assert '"event":"daemon_stopped"' in log.read_text().splitlines()[-1]
 
 
-def test_a_daemon_that_cannot_start_is_told_with_the_place_of_its_log(tmp_path: Path) -> None:
+def test_a_daemon_that_cannot_start_is_told_with_the_reason_and_the_place_of_its_log(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "run").write_text("in the way")
 
-    with pytest.raises(ServiceError, match=r"ended with code 1; see .*capd\.log"):
+    with pytest.raises(
+        ServiceError, match=r"code 1: .*/run is not a folder: remove it; see .*capd\.log"
+    ):
         Plain({**os.environ, "CAPD_HOME": str(tmp_path)}).start()
 
 

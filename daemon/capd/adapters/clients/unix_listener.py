@@ -6,6 +6,7 @@ recognised without a race (docs/design/trust.md). There is no fallback to a shar
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import socket
@@ -21,6 +22,8 @@ from capd.core.errors import CapdError
 
 BACKLOG = 4096
 _LONGEST_PATH_BYTES = 100
+_ELSEWHERE = "correct the XDG_ variables, or set CAPD_HOME to a folder of yours"
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _FIRST_FD = 3
 _TRIES = 5
 _BETWEEN_TRIES = 0.02
@@ -38,6 +41,21 @@ class LockUnsupportedError(CapdError):
     """The file system, for example that of a network, does not support locks."""
 
 
+def make_folder(folder: Path) -> None:
+    """Create `folder` and those above it, unless it exists.
+
+    Raises:
+        PlaceUnsafeError: it cannot be created.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise PlaceUnsafeError(f"{folder} is not a folder: remove it") from None
+    except OSError as error:
+        advice = "make room on its disk" if error.errno in _FULL else _ELSEWHERE
+        raise PlaceUnsafeError(f"{folder} cannot be made: {error.strerror}: {advice}") from None
+
+
 def make_private(folder: Path) -> None:
     """Create `folder`, or check that only this user can use it.
 
@@ -45,15 +63,18 @@ def make_private(folder: Path) -> None:
         PlaceUnsafeError: the folder is a link, belongs to another user, is open to others, or
             cannot be created.
     """
+    make_folder(folder)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.lstat()
     except OSError as error:
-        raise PlaceUnsafeError(f"{folder} cannot be made: {error.strerror}") from None
+        raise PlaceUnsafeError(f"{folder} cannot be seen: {error.strerror}") from None
     if not stat.S_ISDIR(found.st_mode):
         raise PlaceUnsafeError(f"{folder} is not a folder (or a link to one): remove it")
     if found.st_uid != os.getuid():
-        raise PlaceUnsafeError(f"{folder} belongs to user {found.st_uid}, not to you")
+        raise PlaceUnsafeError(
+            f"{folder} belongs to user {found.st_uid}, not to you: {_ELSEWHERE}, or run sudo chown"
+            f" -R {os.getuid()} {folder}"
+        )
     if found.st_mode & 0o077:
         raise PlaceUnsafeError(f"{folder} is open to other users: run chmod 700 {folder}")
 
@@ -80,7 +101,11 @@ class PlaceLock:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             fd = os.open(self.path, flags, 0o600)
         except OSError as error:
-            raise PlaceUnsafeError(f"{self.path} cannot be locked: {error.strerror}") from None
+            advice = f"see who owns {self.path.parent}, and whether its disk has room"
+            if os.path.lexists(self.path):
+                advice = "remove it"
+            text = f"{self.path} cannot be locked: {error.strerror}: {advice}"
+            raise PlaceUnsafeError(text) from None
         try:
             _lock(fd, self.path)
         except BaseException:
