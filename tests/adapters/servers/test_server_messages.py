@@ -15,10 +15,10 @@ from capd.adapters.servers.pending import LONGEST_PAUSE
 from capd.adapters.servers.server_messages import (
     MOST_NOTICE_BYTES,
     MOST_QUESTION_BYTES,
-    MOST_QUESTIONS,
     QUESTION_BURST,
     QUESTIONS_A_SECOND,
 )
+from capd.core.protocol.elicitation import MOST_QUESTIONS
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
 from line_server import EVERYTHING, Editor, Json, LineServer, serving
 
@@ -287,6 +287,33 @@ async def test_questions_have_a_bound_in_bytes(
         assert [each["error"]["code"] for each in stage.server.answered()] == [4003] * (
             len(sizes) - passed
         )
+
+
+async def test_the_id_of_a_question_counts_as_a_part_of_it(autojump_clock: MockClock) -> None:
+    async with staged() as stage:
+        a = Editor("a")
+        a.hold = trio.Event()
+        stage.hold(a)
+        for number in "ab":
+            await stage.server.say({**QUESTION, "id": number * (15 << 19)})
+        params = {"message": "x" * (2 << 20)}
+        await stage.server.say({"id": 1, "method": "sampling/createMessage", "params": params})
+
+        assert len(a.asked) == 2
+        assert [each["error"]["code"] for each in stage.server.answered()] == [4003]
+
+
+async def test_the_method_of_a_notification_counts_as_a_part_of_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        a = Editor("a")
+        stage.hold(a)
+
+        await stage.server.say({"method": "notifications/" + "x" * MOST_NOTICE_BYTES})
+
+        assert a.told == []
+        assert stage.server.server_connection.counts == {"large_notification": 1}
 
 
 async def test_a_notification_has_a_bound_in_bytes(autojump_clock: MockClock) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from capd.core.protocol.elicitation import (
     MOST_BYTES,
+    MOST_QUESTIONS,
     elicitation_for_client,
     is_secret,
     result_for_client,
@@ -194,3 +195,15 @@ def test_a_result_that_is_too_large_for_memory_asks_nothing() -> None:
 def test_hidden_characters_hide_no_secret(field: dict[str, Any]) -> None:
     with pytest.raises(RefusedError):
         told(message="x", requestedSchema={"properties": field})
+
+
+def test_a_result_has_a_bounded_number_of_questions() -> None:
+    def asking(count: int) -> bytes:
+        asks = {str(number): {"method": "roots/list"} for number in range(count)}
+        return msgspec.json.encode({"resultType": "input_required", "inputRequests": asks})
+
+    most = asking(MOST_QUESTIONS)
+
+    assert result_for_client(ALPHA, most) is most
+    with pytest.raises(RefusedError, match="64 questions at once"):
+        result_for_client(ALPHA, asking(MOST_QUESTIONS + 1))

@@ -28,7 +28,11 @@ from capd.adapters.servers.server_lines import (
 from capd.adapters.step_boundary import boundary
 from capd.core.errors import described
 from capd.core.protocol.elicitation import METHOD as ELICITATION
-from capd.core.protocol.elicitation import elicitation_for_client, questions_for_client
+from capd.core.protocol.elicitation import (
+    MOST_QUESTIONS,
+    elicitation_for_client,
+    questions_for_client,
+)
 from capd.core.protocol.generations import INVALID_PARAMS, offers, without_subscription
 from capd.core.protocol.message_target import is_shown, only_session, refusal
 from capd.core.protocol.outcomes import RefusedError, ServerError, internal_error
@@ -38,8 +42,6 @@ from capd_protos.codec import MalformedError
 from capd_protos.socket import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REFUSED
 from capd_protos.types import ServerName, SessionKey
 
-MOST_QUESTIONS = 64
-"""The most requests of one server that wait for an answer at the same time."""
 MOST_QUESTION_BYTES = 8 << 20
 """The most bytes of one request: enough for a few pictures for a model."""
 MOST_OPEN_BYTES = 16 << 20
@@ -109,7 +111,7 @@ class ServerMessages:
             self._counts["refused_question"] += 1
             self._refuse(message.id, REFUSED, reason)
         else:
-            self._open_bytes += len(message.params)
+            self._open_bytes += _size_bytes(message)
             scope = self._questions[message.id] = trio.CancelScope()
             # The recipient is decided now: later another session's call may be the newest.
             nursery.start_soon(self._answer, message, message.id, scope, self._meant())
@@ -127,16 +129,16 @@ class ServerMessages:
         """Return which limit keeps a request from being passed on; empty if none does."""
         if len(self._questions) >= MOST_QUESTIONS:
             return f"{MOST_QUESTIONS} requests of this server wait for an answer already"
-        if len(message.params) > MOST_QUESTION_BYTES:
+        if _size_bytes(message) > MOST_QUESTION_BYTES:
             return f"a request has at most {MOST_QUESTION_BYTES} bytes"
-        if self._open_bytes + len(message.params) > MOST_OPEN_BYTES:
+        if self._open_bytes + _size_bytes(message) > MOST_OPEN_BYTES:
             return f"requests of {self._open_bytes} bytes wait for an answer already"
         return ""
 
     def on_notification(self, message: Incoming) -> None:
         """Pass a server's notification on to the sessions that it concerns."""
         self.count += 1
-        if len(message.params) > MOST_NOTICE_BYTES:
+        if _size_bytes(message) > MOST_NOTICE_BYTES:
             self._counts["large_notification"] += 1
             return
         params = bytes(message.params) or b"{}"
@@ -266,7 +268,7 @@ class ServerMessages:
             log.error("task_failed", task="question", server=self._name, **described(error))
             self._refuse(message_id, INTERNAL_ERROR, internal_error(error))
         finally:
-            self._open_bytes -= len(message.params)
+            self._open_bytes -= _size_bytes(message)
             del self._questions[message_id]
 
     async def _result(self, method: str, params: bytes, peer: Peer | None) -> bytes:
@@ -311,6 +313,12 @@ class ServerMessages:
 
     def _reply(self, message_id: RequestId, outcome: bytes) -> None:
         self._post(b'{"jsonrpc":"2.0","id":%s,%s}' % (msgspec.json.encode(message_id), outcome))
+
+
+def _size_bytes(message: Incoming) -> int:
+    """Return about how many bytes a message keeps in memory until it is answered or passed on."""
+    id_bytes = len(message.id) if isinstance(message.id, str) else 0
+    return len(message.params) + len(message.method) + id_bytes
 
 
 class Rate:

@@ -33,6 +33,9 @@ METHOD = "elicitation/create"
 MOST_BYTES = 256 * 1024
 """The most bytes of an elicitation's params: enough for a form with a few hundred fields."""
 
+MOST_QUESTIONS = 64
+"""The most questions of one server to clients that wait for an answer at the same time."""
+
 _WORDS = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _LONGEST_NAME = 200
 _SECRETS = frozenset(
@@ -124,6 +127,8 @@ def questions_for_client(server: ServerName, data: bytes) -> bytes:
     try:
         members = decoded_members(data)
         requests = decoded_members(bytes(members.get(INPUT_REQUESTS, b"")))
+        if len(requests) > MOST_QUESTIONS:
+            raise RefusedError(f"a server may ask {MOST_QUESTIONS} questions at once, not more")
         for key, written in requests.items():
             request = decoded_members(bytes(written))
             if text_of(request.get("method")) == METHOD:
