@@ -319,6 +319,36 @@ def test_memories_are_checked_those_of_a_tap_and_the_users_own(
     ]
 
 
+@pytest.mark.parametrize("file", ["default.toml", "other.toml"])
+def test_a_file_that_takes_too_long_to_read_is_a_finding_as_in_the_daemon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    folder = tap(tmp_path)
+    (folder / "capabilities/slow").mkdir()
+    (folder / "capabilities/slow/config.toml").write_text('triggers = ["a b", "c d", "e f"]\n')
+    # It takes a parser written in Python minutes.
+    (folder / "capabilities/slow" / file).write_text(f"{'.'.join(['a'] * 60_000)} = 1\n")
+
+    code = check.main([str(folder)], tmp_path)
+
+    assert code == 1
+    assert "it takes more than 0.25 s to read" in capsys.readouterr().out
+
+
+def test_an_overlay_that_takes_too_long_to_read_is_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "overlay"
+    (folder / "capabilities").mkdir(parents=True)
+    (folder / "overlay.toml").write_text('tap = "starter"\n')
+    (folder / "capabilities/git.toml").write_text(f"{'.'.join(['a'] * 60_000)} = 1\n")
+
+    code = check.main([str(folder)], tmp_path)
+
+    assert code == 1
+    assert "it takes more than 0.25 s to read" in capsys.readouterr().out
+
+
 def test_vectors_that_the_model_does_not_agree_with_are_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

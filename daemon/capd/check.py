@@ -25,10 +25,13 @@ from capd.adapters.live_settings import LiveSettings
 from capd.adapters.memory_files import read_memories
 from capd.adapters.model.minilm import ModelUnusableError
 from capd.adapters.overlay_files import read_overlay_folder, read_overlays
+from capd.adapters.parsing.jobs import DIRECT, ReadCapability, Reader
+from capd.adapters.parsing.parser import Parser
 from capd.adapters.tap_files import (
     TapPlace,
     TapUnreadableError,
     capability_files,
+    is_own,
     read_tap,
     starter_place,
     tap_places,
@@ -44,7 +47,6 @@ from capd.core.taps.tap_format import (
     CapabilityFiles,
     CapabilityRead,
     provider_names,
-    read_capability,
 )
 from capd.core.taps.tap_vectors import FILE as VECTORS
 from capd.core.taps.unmatched_filters import (
@@ -96,10 +98,15 @@ def main(
         sys.stderr.write(USAGE + "\n")
         return WRONG_USAGE
     report = Report()
-    if paths and (paths[0] / OVERLAY_FILE).exists():
-        report.findings += read_overlay_folder(paths[0]).findings
-    else:
-        _check_taps(report, paths[0] if paths else None, config / "taps.toml", cache)
+    parser = Parser()
+    try:
+        if paths and (paths[0] / OVERLAY_FILE).exists():
+            report.findings += read_overlay_folder(paths[0], parser.reading()).findings
+        else:
+            list_file = config / "taps.toml"
+            _check_taps(report, paths[0] if paths else None, list_file, cache, parser)
+    finally:
+        parser.close()
     if not paths:
         report.findings += _of_settings(config)
     if not paths and memories is not None:
@@ -108,25 +115,31 @@ def main(
     return FAILED if report.errors else 0
 
 
-def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path | None) -> None:
+def _check_taps(
+    report: Report, path: Path | None, list_file: Path, cache: Path | None, parser: Parser
+) -> None:
     """Add the tap at `path` to `report`, with its mistakes.
 
     Without `path`, all installed taps are added, and the overlays are checked as well. `list_file`
     is the user's list of taps. `cache` is capd's cache folder, which has the tools that servers
-    listed in their last runs; without it they are unknown.
+    listed in their last runs; without it they are unknown. `parser` reads the files of strangers.
     """
+
+    def reader_of(place: TapPlace) -> Reader:
+        return DIRECT if is_own(place, list_file) else parser.reading()
+
     of_list = Report()
     installed = [
         (place, tap)
         for place in _installed(of_list, list_file)
-        if (tap := _read(of_list, place)) is not None
+        if (tap := _read(of_list, place, reader_of(place))) is not None
     ]
     checked = installed
     if path is None:
         report.findings += of_list.findings
     else:
         place = TapPlace(TapName(path.resolve().name), path)
-        tap = _read(report, place)
+        tap = _read(report, place, parser.reading())
         checked = [] if tap is None else [(place, tap)]
         # Checked together with the installed taps, because its skills may need their capabilities.
         others = [each for each in installed if each[0].name != place.name]
@@ -134,8 +147,8 @@ def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path 
     catalog = Catalog(tap for _, tap in installed)
     for place, tap in checked:
         report.taps.append(tap)
-        report.findings += _of_tap(place, tap, catalog, cache)
-    overlays = read_overlays(list_file) if path is None else []
+        report.findings += _of_tap(place, tap, catalog, cache, parser.reading())
+    overlays = read_overlays(list_file, parser.reading()) if path is None else []
     said_more = overlaid([tap for _, tap in checked], overlays)
     report.findings += said_more.findings
     for tap in said_more.taps:
@@ -175,17 +188,19 @@ def _installed(report: Report, list_file: Path) -> list[TapPlace]:
         return [starter_place()]
 
 
-def _read(report: Report, place: TapPlace) -> Tap | None:
+def _read(report: Report, place: TapPlace, reader: Reader) -> Tap | None:
     try:
-        return read_tap(place)
+        return read_tap(place, reader)
     except TapUnreadableError as error:
         report.findings.append(Finding(str(place.path), 0, str(error)))
         return None
 
 
-def _of_tap(place: TapPlace, tap: Tap, catalog: Catalog, cache: Path | None) -> list[Finding]:
+def _of_tap(
+    place: TapPlace, tap: Tap, catalog: Catalog, cache: Path | None, reader: Reader
+) -> list[Finding]:
     files = {each.name: each for each in capability_files(place)}
-    others = [read for each in files.values() for read in _other_providers(place, each)]
+    others = [read for each in files.values() for read in _other_providers(place, each, reader)]
     whole = replace(tap, reads=(*tap.reads, *others))
     findings = list(whole.findings)
     for name, reason in tap.unroutable.items():
@@ -232,12 +247,17 @@ def _of_vectors(tap: Tap) -> list[Finding]:
     return findings
 
 
-def _other_providers(place: TapPlace, files: CapabilityFiles) -> list[CapabilityRead]:
+def _other_providers(
+    place: TapPlace, files: CapabilityFiles, reader: Reader
+) -> list[CapabilityRead]:
     """Return the capability in `files` as each provider with a file of its own defines it.
 
     `default.toml` does not count, nor does a file that only names another one.
     """
-    return [read_capability(place.name, files, name) for name in provider_names(files)]
+    return [
+        reader.read(ReadCapability(place.name, files.name, files.path, files.texts, name))
+        for name in provider_names(files)
+    ]
 
 
 def _known_tools(tap: Tap, cache: Path | None) -> ToolsOfServers:
