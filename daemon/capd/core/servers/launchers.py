@@ -646,6 +646,8 @@ def _node(words: Sequence[str], launcher: Launcher) -> FilesRead:
 
 def _file(words: Sequence[str], launcher: Launcher) -> FilesRead:
     options = _options(words, 1, _VALUED["file"])
+    if words[options.at : options.at + 1] == ["watch"] and program_name(words[0]) == "tsx":
+        options = _options(words, options.at + 1, _VALUED["file"])
     found = _general(words, launcher)
     found = replace(_with_paths(found, options), own_arguments_at=options.at + 1)
     if any(_is_place(value) for _, value in options.flags):
