@@ -306,8 +306,8 @@ def test_a_full_disk_is_told_in_one_line(
     with Path("/dev/full").open("wb") as full:
         process = start(base_env, *arguments, stdout=full.fileno())
 
-    assert process.communicate() == (None, b"capd: No space left on device\n")
-    assert process.returncode == 1
+    _, said = process.communicate()
+    assert (said, process.returncode) == (b"capd: No space left on device\n", 1)
 
 
 def test_no_command_says_more_than_what_why_and_what_next(
