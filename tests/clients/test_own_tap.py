@@ -211,6 +211,15 @@ def test_adding_says_what_the_daemon_makes_of_it(
     assert result.exit_code == 0
 
 
+def test_a_command_in_quotes_is_told(run: Callable[..., Result]) -> None:
+    result = run("add", "weather", "--", "npx -y weather-mcp@1.0.0")
+
+    assert (
+        "warning: `npx -y weather-mcp@1.0.0` is one word with spaces, and no such program is here: "
+        "leave out the quotes" in result.stdout
+    )
+
+
 def test_a_name_that_leads_to_another_tap_is_told(
     start_daemon: Start, run: Callable[..., Result]
 ) -> None:

@@ -134,7 +134,14 @@ def add(
     )
     place = OwnTap(this_places().config).add(server)
     tables.say(f"{name}: added ({place / 'default.toml'})")
-    _load(name, command[0] if command else "")
+    program = command[0] if command else ""
+    if len(program.split()) > 1 and shutil.which(program) is None:
+        tables.say(
+            f"warning: `{program}` is one word with spaces, and no such program is here: leave"
+            f" out the quotes (capd remove {name}, then add it again)"
+        )
+        program = ""
+    _load(name, program)
 
 
 def _add_of_registry(options: "AddOptions") -> None:

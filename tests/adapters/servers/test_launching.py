@@ -230,6 +230,23 @@ def test_a_program_that_only_the_project_has_is_refused(clone: Path) -> None:
             made.plan(made.argv, {"PATH": path})
 
 
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        ("./server", "correct the command's path"),
+        ("npx -y @notes/mcp@1.0.0", "it is one word with spaces: leave out the quotes around it"),
+    ],
+)
+def test_a_file_that_the_project_does_not_have_is_not_to_be_trusted_but_corrected(
+    clone: Path, command: str, advice: str
+) -> None:
+    with pytest.raises(UntrustedError) as refusal:
+        launching(clone, (command,)).plan((command,), {"PATH": "/usr/bin:/bin"})
+
+    text = f"server cannot start: {clone}/{command} is not an executable file: {advice}"
+    assert str(refusal.value).startswith(text)
+
+
 def test_programs_beside_the_python_that_runs_capd_are_no_strangers_to_its_own_checkout(
     clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

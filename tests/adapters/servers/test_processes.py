@@ -582,6 +582,14 @@ async def test_the_command_is_found_by_the_servers_own_path(tmp_path: Path) -> N
             ),
         ),
         ("/nowhere", "/nowhere is not an executable file: correct the command's path"),
+        (
+            "npx -y notes",
+            (
+                "npx -y notes was not found in PATH (/a:/b): it is one word with spaces: leave out "
+                "the quotes around it; in a definition, `command` has its first word and `args` "
+                "the others"
+            ),
+        ),
     ],
 )
 async def test_a_missing_command_says_where_it_was_looked_for(

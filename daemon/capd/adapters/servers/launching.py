@@ -31,6 +31,7 @@ from capd.core.servers.launchers import (
     reading,
     shim_names,
 )
+from capd.core.servers.runners import path_advice
 
 ENTER_PROJECT = Path(platform.__file__).with_name("enter_project.sh")
 _SCRIPT_BYTES = 65536
@@ -104,6 +105,11 @@ class Launching:
             raise self._refused(f"{argv[0]}, a program of")
         found = self._reading(command, path)
         if self.project and found.project_file:
+            if found.project_file == argv[0] and not os.path.lexists(f"{real}/{argv[0]}"):
+                raise UntrustedError(
+                    f"{self.name} cannot start: {real}/{argv[0]} is not an executable file:"
+                    f" {path_advice(argv[0])}"
+                )
             raise self._refused(f"{found.project_file}, a file of")
         if not found.is_reading:
             return LaunchPlan(argv, kept)

@@ -36,7 +36,7 @@ from capd.adapters.servers.trees import TREES, Tree
 from capd.core.errors import CapdError
 from capd.core.servers.containers import ContainerRequest
 from capd.core.servers.membership import Membership
-from capd.core.servers.runners import advice
+from capd.core.servers.runners import advice, path_advice
 from capd.core.servers.sandbox import Confinement
 from capd_protos.tree_marks import VARIABLE
 
@@ -130,7 +130,7 @@ def resolve_command(spec: ProcessSpec) -> Path:
         if is_regular(candidate) and os.access(candidate, os.X_OK):
             return candidate
     if "/" in command:
-        text = f"{candidates[0]} is not an executable file: correct the command's path"
+        text = f"{candidates[0]} is not an executable file: {path_advice(command)}"
     else:
         text = f"{command} was not found in PATH ({search}): {advice(command)}"
     raise CommandNotFoundError(text)

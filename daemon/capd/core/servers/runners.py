@@ -27,6 +27,19 @@ _ADVICE = {
 }
 
 
+_ONE_WORD = (
+    "it is one word with spaces: leave out the quotes around it; in a definition, `command` has its"
+    " first word and `args` the others"
+)
+
+
 def advice(command: str) -> str:
-    """Return how to install `command`, as a clause for a person."""
+    """Return what to do if `command` is not on the PATH, as a clause for a person."""
+    if len(command.split()) > 1:
+        return _ONE_WORD
     return _ADVICE.get(command, "install it, or give its full path")
+
+
+def path_advice(command: str) -> str:
+    """Return what to do if `command`, a path, is no program, as a clause for a person."""
+    return _ONE_WORD if len(command.split()) > 1 else "correct the command's path"
