@@ -152,7 +152,7 @@ class CapabilitiesFound(msgspec.Struct, frozen=True, tag="registry.found"):
 class RegistryRefused(msgspec.Struct, frozen=True, tag="registry.refused"):
     """The registry refuses a request."""
 
-    code: Literal["model_not_ready", "no_intent", "changed"]
+    code: Literal["model_not_ready", "no_intent", "changed", "not_written"]
     message: str
 
 

@@ -13,6 +13,7 @@ import trio.testing
 
 from capd.actors.registry.catalog_vectors import CatalogVectors
 from capd.actors.registry.project_catalogs import ProjectCatalogs
+from capd.actors.registry.project_trust import ProjectTrust
 from capd.adapters.routing_files import read_profile
 from capd.adapters.trust.project_taps import read_project
 from capd.adapters.trust.trust_file import TrustFile
@@ -266,3 +267,15 @@ async def test_a_projects_catalog_costs_the_model_nothing_that_everybody_has(
         embedded = Counter(text for text in world.embedder.texts if text != said)
         assert embedded["gamma one"] == 1
         assert set(embedded.values()) == {1}
+
+
+@pytest.mark.parametrize("asked", [registry.RevokeTrust("/src"), registry.GrantTrust("/src", [])])
+async def test_trust_that_cannot_be_written_is_refused_with_the_reason(
+    closed: Path, reads: HungReads, asked: registry.RevokeTrust | registry.GrantTrust
+) -> None:
+    async with trio.open_nursery() as nursery, catalogs(closed, reads, nursery) as known:
+        refused = await ProjectTrust(known, list).reply(asked)
+
+    said = f"nothing has changed: {closed / 'trust.json'} cannot be written: Permission denied."
+    assert isinstance(refused, registry.RegistryRefused)
+    assert refused.message.startswith(said)

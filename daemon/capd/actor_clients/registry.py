@@ -32,6 +32,9 @@ _STARTABLES_LISTED: MsgpackCodec[messages.StartablesListed] = MsgpackCodec(
 _TRUST_GRANTED: MsgpackCodec[messages.StartablesListed | messages.RegistryRefused] = MsgpackCodec(
     messages.StartablesListed | messages.RegistryRefused
 )
+_TRUST_REVOKED: MsgpackCodec[messages.TrustedListed | messages.RegistryRefused] = MsgpackCodec(
+    messages.TrustedListed | messages.RegistryRefused
+)
 _TRUSTED_LISTED: MsgpackCodec[messages.TrustedListed] = MsgpackCodec(messages.TrustedListed)
 _MEMORIES_LISTED: MsgpackCodec[messages.MemoriesListed] = MsgpackCodec(messages.MemoriesListed)
 
@@ -141,9 +144,9 @@ class RegistryClient(ActorClient):
 
     async def revoke_trust(
         self, project: str, *, timeout: float = ANSWER_TIMEOUT
-    ) -> messages.TrustedListed:
+    ) -> messages.TrustedListed | messages.RegistryRefused:
         """Withdraw all trust in a project; return what is still trusted."""
-        return await self._ask(messages.RevokeTrust(project), _TRUSTED_LISTED, timeout)
+        return await self._ask(messages.RevokeTrust(project), _TRUST_REVOKED, timeout)
 
     async def trusted(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.TrustedListed:
         """Return every trusted project, with the names of its trusted servers."""

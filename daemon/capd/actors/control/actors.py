@@ -36,6 +36,7 @@ _REGISTRY_CODES = {
     "no_intent": frames.INVALID_PARAMS,
     "model_not_ready": frames.UNAVAILABLE,
     "changed": frames.REFUSED,
+    "not_written": frames.REFUSED,
 }
 
 

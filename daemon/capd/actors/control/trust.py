@@ -55,8 +55,10 @@ class TrustMethods:
 
     async def _revoke(self, params: frames.TrustParams, peer: Peer) -> dict[str, Any]:
         await check_person("trust_revoke", peer)
-        reply = await self._actors.registry.revoke_trust(
-            _absolute(params.project), timeout=TRUST_TIMEOUT
+        reply = accepted(
+            await self._actors.registry.revoke_trust(
+                _absolute(params.project), timeout=TRUST_TIMEOUT
+            )
         )
         # End the project's servers first. Starts that sessions wait for then fail too, so none of
         # them finishes afterwards.

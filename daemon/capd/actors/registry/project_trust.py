@@ -5,8 +5,9 @@ digests, so that only the definitions and files that the person was shown are tr
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -32,6 +33,8 @@ Request = (
     messages.ListStartables | messages.GrantTrust | messages.RevokeTrust | messages.ListTrusted
 )
 
+T = TypeVar("T")
+
 log = structlog.get_logger(actor="registry")
 
 
@@ -49,11 +52,24 @@ class ProjectTrust:
             case messages.ListStartables(project):
                 return await self.startables(project)
             case messages.GrantTrust():
-                return await self.grant(request)
+                return await self._written(self.grant, request)
             case messages.RevokeTrust(project):
-                return await self.revoke(project)
+                return await self._written(self.revoke, project)
             case messages.ListTrusted():
                 return await self.trusted()
+
+    async def _written(
+        self, change: Callable[[T], Awaitable[messages.Reply]], request: T
+    ) -> messages.Reply:
+        """Return the reply of `change`, or a refusal if the file of agreements is not written."""
+        try:
+            return await change(request)
+        except OSError as error:
+            text = (
+                f"nothing has changed: {self._projects.trust.path} cannot be written:"
+                f" {error.strerror}. Make room, or see who owns its folder: capd doctor"
+            )
+            return messages.RegistryRefused("not_written", text)
 
     async def startables(self, project: str) -> messages.StartablesListed:
         """Read a project's files again; return the servers that they would start.
