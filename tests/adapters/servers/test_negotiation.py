@@ -260,13 +260,25 @@ async def test_a_server_that_knows_neither_generation_is_refused_with_what_it_sa
     assert facts(server) == NOTHING
 
 
+async def test_the_version_before_the_first_published_one_is_read(
+    autojump_clock: MockClock,
+) -> None:
+    """The TypeScript SDK's clients accept 2024-10-07, too: such a server works directly."""
+    server, negotiation = await met(
+        False, UNKNOWN, {**INITIALIZED, "protocolVersion": "2024-10-07"}
+    )
+
+    assert negotiation.errors == []
+    assert facts(server) == (False, "2024-10-07", ["tools"], "old ways")
+
+
 async def test_a_version_that_nobody_knows_is_refused_by_name(autojump_clock: MockClock) -> None:
     server, negotiation = await met(False, DISCOVERED, {**INITIALIZED, "protocolVersion": "9"})
 
     assert negotiation.errors == [
         (
-            "alpha speaks protocol '9', none of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25: "
-            "update the server"
+            "alpha speaks protocol '9', none of 2024-10-07, 2024-11-05, 2025-03-26, 2025-06-18, "
+            "2025-11-25: update the server"
         )
     ]
     assert facts(server) == NOTHING

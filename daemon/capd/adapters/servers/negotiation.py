@@ -44,6 +44,9 @@ from capd.core.servers.generation_memory import PROBE_PATIENCE
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts
 
+_HANDSHAKE_VERSIONS = ("2024-10-07", *HANDSHAKE_VERSIONS)
+"""The versions that a server may speak. What capd reads is the same in the first as in the second.
+The clients of the TypeScript SDK accept the first, too."""
 PROBE_GRACE = 0.5
 """Seconds for which a handshake that succeeded waits for the answer to the earlier
 `server/discover`. A server that is slow may answer both at once, in either order."""
@@ -202,7 +205,7 @@ async def _initialize(
     try:
         return await _initialize_as(server_connection, client, NEWEST_HANDSHAKE, timeout)
     except _DeclinedError as error:
-        named = _newest(HANDSHAKE_VERSIONS, error.supported)
+        named = _newest(_HANDSHAKE_VERSIONS, error.supported)
         if not named:
             raise
         return await _initialize_as(server_connection, client, named, timeout)
@@ -220,10 +223,10 @@ async def _initialize_as(
         found = decoded(INITIALIZED, await _ask(server_connection, "initialize", params, timeout))
     except MalformedError as error:
         raise HandshakeError(f"{server_connection.name} answered initialize with {error}") from None
-    if found.protocolVersion not in HANDSHAKE_VERSIONS:
+    if found.protocolVersion not in _HANDSHAKE_VERSIONS:
         raise HandshakeError(
             f"{server_connection.name} speaks protocol {found.protocolVersion[:40]!r}, none of "
-            f"{', '.join(HANDSHAKE_VERSIONS)}: update the server"
+            f"{', '.join(_HANDSHAKE_VERSIONS)}: update the server"
         )
     return _ServerFacts(
         found.protocolVersion,
