@@ -183,6 +183,23 @@ async def test_a_request_that_is_too_large_is_answered(
     assert reply == failure(5, 4001, f"was not asked: {len(line)} bytes are too many")
 
 
+@pytest.mark.parametrize(
+    ("status", "said"), [(200, {"result": {}}), (400, {"error": {"code": -32000, "message": "no"}})]
+)
+async def test_a_byte_order_mark_before_a_body_is_skipped(
+    status: int, said: Json, site: Site, tmp_path: Path
+) -> None:
+    """Some libraries write one; `fetch`, with which the TypeScript SDK reads bodies, skips it."""
+    body = {"jsonrpc": "2.0", "id": 1, **said}
+    site.paths["/mcp"] = lambda exchange: exchange.answer(
+        json.dumps(body).encode("utf-8-sig"), status=status
+    )
+    async with at(site, tmp_path) as talk:
+        reply = await talk.ask("tools/call")
+
+    assert reply == body
+
+
 async def test_each_message_of_a_batch_becomes_a_line(site: Site, tmp_path: Path) -> None:
     note: Json = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
     reply: Json = {"jsonrpc": "2.0", "id": 2, "result": {}}

@@ -10,6 +10,8 @@ from capd_protos.socket import INVALID_REQUEST, METHOD_NOT_FOUND
 _NOT_FOUND_STATUSES = {404, 405}
 MOST_BATCH_BYTES = 16 << 20
 MOST_BATCH_MESSAGES = 1000
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some libraries write it before a body. `fetch` skips it."""
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _BATCH: JsonCodec[list[msgspec.Raw]] = JsonCodec(list[msgspec.Raw])
 
@@ -35,7 +37,7 @@ def lines_of(body: bytes) -> list[bytes]:
     """
     # Most bodies have no line break, so a body of 256 MiB is usually not copied.
     text = body.translate(_ONE_LINE) if b"\n" in body or b"\r" in body else body
-    text = text.strip()
+    text = text.removeprefix(_BYTE_ORDER_MARK).strip()
     if text.startswith(b"["):  # 2025-03-26 has batches
         return _messages_of(text)
     return [text] if text else []
@@ -63,7 +65,7 @@ def is_same_id(found: object, asked: object) -> bool:
 def error_of(body: bytes) -> bytes:
     """Return the error object in the body of an error response; empty if there is none."""
     try:
-        message = INCOMING.decode(body)
+        message = INCOMING.decode(body.removeprefix(_BYTE_ORDER_MARK))
     except MalformedError:
         return b""
     error = b"" if message.method else bytes(message.error).translate(_ONE_LINE)
