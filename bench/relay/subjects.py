@@ -136,9 +136,9 @@ def open_peer(name: str, language: str, launch: peers.Launch, folder: Path, port
     return subject
 
 
-def open_capd(home: CapdHome, name: str, began_at: float | None = None) -> Subject:
+def open_capd(home: CapdHome, name: str) -> Subject:
     """Open a session through the shim, as an editor does, and switch the server on."""
-    began_at = began_at or time.perf_counter()
+    began_at = time.perf_counter()
     process = started(home.shim, home.env, home.folder, home.folder / "shim.log", is_piped=True)
     wire = LineWire(process.reads, process.writes)
     roots = [process.pid] + ([home.daemon.pid] if home.daemon else [])

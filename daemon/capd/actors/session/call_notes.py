@@ -46,7 +46,7 @@ class CallNotes:
         granting: Iterable[CapabilityId],
         result: Result | None,
         error: Exception | None,
-    ) -> str:
+    ) -> RecordedOutcome:
         """Record in the ledger that a call has ended, with or without an error; return its outcome.
 
         `granting` are the capabilities that grant the tool.

@@ -31,6 +31,7 @@ from capd.core.sessions.session import ServerLease, SessionState
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.surface import ShownTool
 from capd.core.tools.names import original_name
+from capd_protos.ledger import RecordedOutcome
 from capd_protos.types import CapabilityId, MemorySpec, ServerName, TapName, WireName
 
 MOST_OF_A_TURN = 8000
@@ -235,7 +236,7 @@ class SessionMemories:
         shown: ShownTool,
         server: ServerName,
         members: Members,
-        outcome: str,
+        outcome: RecordedOutcome,
         error: Exception | None,
     ) -> None:
         """Note how a call ended: whether a memory helped it, and whether it gives a lesson.
@@ -422,7 +423,7 @@ class NoMemories:
         shown: ShownTool,
         server: ServerName,
         members: Members,
-        outcome: str,
+        outcome: RecordedOutcome,
         error: Exception | None,
     ) -> None:
         """Do nothing."""
