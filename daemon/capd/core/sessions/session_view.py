@@ -17,7 +17,7 @@ from capd.core.globs import matches
 from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.results.reading import RESULT_READ
 from capd.core.scripts.script_tool import SCRIPT_RUN
-from capd.core.sessions.client_traits import UNKNOWN, traits_of
+from capd.core.sessions.client_traits import UNKNOWN, ModeSetting, traits_of
 from capd.core.sessions.habits import Habits
 from capd.core.sessions.own_tool_list import (
     OWN_TOOLS,
@@ -32,7 +32,7 @@ from capd.core.sessions.search_tools import TOOL_CALL, TOOL_CALL_READONLY, TOOL_
 from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.surface import Surface
-from capd.core.sessions.surface_mode import RelistWatch, SurfacePlan, surface_plan
+from capd.core.sessions.surface_mode import RelistWatch, SurfacePlan, set_mode, surface_plan
 from capd.core.sessions.whole_list import WHOLE_BYTES, ToolTotals, is_listed_whole
 from capd.core.tools.tool_filter import is_named
 from capd_protos.types import WireName
@@ -235,8 +235,12 @@ class SessionView:
         return True
 
     @property
+    def _set_mode(self) -> ModeSetting:
+        return set_mode(self.rules.mode, self.traits)
+
+    @property
     def _is_set(self) -> bool:
-        return self.rules.mode != "auto" or self.traits.mode != "auto"
+        return self._set_mode != "auto"
 
     def _kept_plan(self) -> SurfacePlan | None:
         kept = self._kept
@@ -317,8 +321,7 @@ class SessionView:
         """The patterns of tools to look up before the first list: the pins, or `*` for all."""
         if self.is_bare:
             return ()
-        wanted = self.rules.mode if self.rules.mode != "auto" else self.traits.mode
-        takes_all = wanted == "pass-through" or self.rules.curation.passes_all
+        takes_all = self._set_mode == "pass-through" or self.rules.curation.passes_all
         return (*self.rules.pins, "*") if takes_all else self.rules.pins
 
     def is_pinned(self, server: str, tool: str, wire_name: str) -> bool:

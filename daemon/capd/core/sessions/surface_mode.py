@@ -33,6 +33,11 @@ class SurfacePlan:
     """For `pass-through`: whether capd chose it because it costs least; False if the user did."""
 
 
+def set_mode(wanted: ModeSetting, traits: ClientTraits) -> ModeSetting:
+    """Return the mode that the user has set: for all clients (`wanted`), or else for this one."""
+    return wanted if wanted != "auto" else traits.mode
+
+
 def surface_plan(
     wanted: ModeSetting,
     traits: ClientTraits,
@@ -54,7 +59,7 @@ def surface_plan(
     may fill. `is_whole` says that listing every tool costs least (`whole_list`).
     """
     was_seen = None if traits.is_relists_set else was_seen
-    chosen = wanted if wanted != "auto" else traits.mode
+    chosen = set_mode(wanted, traits)
     if chosen == "pass-through":
         limit = traits.context * share
         if size_bytes is not None and size_bytes / BYTES_PER_TOKEN <= limit:
