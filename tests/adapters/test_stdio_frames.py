@@ -14,20 +14,17 @@ import pytest
 import trio
 import trio.testing
 
-from capd.adapters.frame_writer import FrameWriter
+from capd.adapters.frame_writer import (
+    FrameCutError,
+    FrameWriter,
+    WriterFullError,
+    WriterStalledError,
+)
 from capd.adapters.large_frames import PIECE_BYTES, LargeFrame
 from capd.adapters.line_texts import recover_id
 from capd.adapters.servers.processes import ProcessSpec, ServerProcess, running
 from capd.adapters.spool import Spool
-from capd.adapters.stdio_frames import (
-    Frame,
-    FrameCutError,
-    FrameReader,
-    FrameStalledError,
-    Oversized,
-    WriterFullError,
-    WriterStalledError,
-)
+from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError, Oversized
 from capd.core.results.large_results import LargeResult
 from support.programs import HOSTILE_SERVER
 

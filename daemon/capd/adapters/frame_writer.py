@@ -17,12 +17,26 @@ import trio
 
 from capd.adapters.descriptors import descriptor_of
 from capd.adapters.large_frames import LargeFrame
-from capd.adapters.stdio_frames import FrameCutError, WriterFullError, WriterStalledError
 from capd.core.errors import CapdError
 
 _LAST_PART_BYTES = 4 * 1024
 _AT_ONCE_BYTES = 64 * 1024
 """The size of an empty pipe's buffer. A larger frame needs the writer's task anyway."""
+
+
+class WriterFullError(CapdError):
+    """The queue of frames is full, or the stream is dead; nothing of this frame was written."""
+
+
+class FrameCutError(CapdError):
+    """The stream died while this frame was written. The peer may have all of it or a part."""
+
+
+class WriterStalledError(CapdError):
+    """A frame could not be written to its end, so the stream has to be closed.
+
+    The peer stopped reading, or the rest of the frame could not be read from its file.
+    """
 
 
 @dataclass(slots=True, eq=False)

@@ -27,21 +27,6 @@ class FrameStalledError(CapdError):
     """A line of the stream began and did not go on in time."""
 
 
-class WriterFullError(CapdError):
-    """The queue of frames is full, or the stream is dead; nothing of this frame was written."""
-
-
-class FrameCutError(CapdError):
-    """The stream died while this frame was written. The peer may have all of it or a part."""
-
-
-class WriterStalledError(CapdError):
-    """A frame could not be written to its end, so the stream has to be closed.
-
-    The peer stopped reading, or the rest of the frame could not be read from its file.
-    """
-
-
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One line of a stream, without its newline."""

@@ -28,18 +28,15 @@ from capd.actors.control.tool_edits import ToolEditMethods
 from capd.actors.control.trust import TrustMethods
 from capd.adapters.clients.peers import Peer
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.frame_writer import FrameWriter
-from capd.adapters.line_texts import checked_text, one_line, recover_id
-from capd.adapters.memory_store import MemoryStore
-from capd.adapters.stdio_frames import (
-    Frame,
+from capd.adapters.frame_writer import (
     FrameCutError,
-    FrameReader,
-    FrameStalledError,
-    Oversized,
+    FrameWriter,
     WriterFullError,
     WriterStalledError,
 )
+from capd.adapters.line_texts import checked_text, one_line, recover_id
+from capd.adapters.memory_store import MemoryStore
+from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError, Oversized
 from capd.core.errors import described
 from capd.core.protocol.outcomes import internal_error
 from capd.core.records.tally import Tally

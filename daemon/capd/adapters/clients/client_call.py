@@ -9,8 +9,8 @@ import msgspec
 
 from capd.adapters.clients.client_connection import ClientConnection
 from capd.adapters.clients.conversation import Conversation
+from capd.adapters.frame_writer import FrameCutError, WriterFullError
 from capd.adapters.servers.callers import OnProgress
-from capd.adapters.stdio_frames import FrameCutError, WriterFullError
 from capd.core.protocol import generations
 from capd.core.protocol.far_roots import without_roots
 from capd.core.protocol.outcomes import RefusedError

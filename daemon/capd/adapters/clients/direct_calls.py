@@ -23,10 +23,10 @@ from capd.adapters.clients.answer_lines import answer_line, result_line
 from capd.adapters.clients.client_call import ClientCall, dispatched_line
 from capd.adapters.clients.conversation import Conversation, DirectRoute, Request
 from capd.adapters.clients.line_sinks import PromptSink
+from capd.adapters.frame_writer import FrameCutError, WriterFullError
 from capd.adapters.large_frames import LargeFrame
 from capd.adapters.servers.pending import Pending
 from capd.adapters.servers.server_connection import IDLE_TIMEOUT, ServerConnection
-from capd.adapters.stdio_frames import FrameCutError, WriterFullError
 from capd.adapters.step_boundary import boundary
 from capd.core.errors import described
 from capd.core.protocol import generations

@@ -13,8 +13,8 @@ from capd.adapters.clients.client_lines import Line
 from capd.adapters.clients.conversation import Conversation
 from capd.adapters.clients.direct_calls import DirectCall, DirectCalls
 from capd.adapters.clients.line_sinks import LargeSink, LineSink, PromptSink, RequestId
+from capd.adapters.frame_writer import FrameCutError, WriterFullError
 from capd.adapters.large_frames import LargeFrame
-from capd.adapters.stdio_frames import FrameCutError, WriterFullError
 from capd.adapters.tracing import TRACES, failure_in
 from capd.core.errors import described
 

@@ -6,10 +6,9 @@ from contextlib import suppress
 import trio
 
 from capd.adapters.descriptors import descriptor_of
-from capd.adapters.frame_writer import FrameWriter
+from capd.adapters.frame_writer import FrameWriter, WriterStalledError
 from capd.adapters.large_frames import LargeFrame
 from capd.adapters.line_texts import one_line
-from capd.adapters.stdio_frames import WriterStalledError
 
 WRITE_TIMEOUT = 60.0
 _QUEUED_FRAMES = 1024

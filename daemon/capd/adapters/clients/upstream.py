@@ -50,17 +50,11 @@ from capd.adapters.clients.parking import ParkableConnection, Phase
 from capd.adapters.clients.questions import Questions
 from capd.adapters.clients.requests_in_flight import MOST_REQUESTS, RequestsInFlight
 from capd.adapters.clients.suspended import SuspendedCalls
+from capd.adapters.frame_writer import FrameCutError, WriterFullError
 from capd.adapters.large_frames import LargeFrame, read_all
 from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.servers.callers import OnProgress
-from capd.adapters.stdio_frames import (
-    Frame,
-    FrameCutError,
-    FrameReader,
-    FrameStalledError,
-    Oversized,
-    WriterFullError,
-)
+from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError, Oversized
 from capd.adapters.step_boundary import boundary
 from capd.core.back_references import weakly
 from capd.core.errors import described

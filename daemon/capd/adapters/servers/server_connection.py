@@ -16,7 +16,13 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from capd.adapters.fair_share import FairShare
-from capd.adapters.frame_writer import WRITE_BATCH, FrameWriter
+from capd.adapters.frame_writer import (
+    WRITE_BATCH,
+    FrameCutError,
+    FrameWriter,
+    WriterFullError,
+    WriterStalledError,
+)
 from capd.adapters.large_frames import PIECE_BYTES, READABLE_BYTES, read_all
 from capd.adapters.line_texts import checked_text, one_line, recover_id
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
@@ -25,15 +31,7 @@ from capd.adapters.servers.results_in_memory import FREE_BYTES, ResultsInMemory
 from capd.adapters.servers.server_lines import INCOMING, Incoming, error_of, own_id, with_halves
 from capd.adapters.servers.server_messages import ServerMessages
 from capd.adapters.spool import ServerSpool
-from capd.adapters.stdio_frames import (
-    Frame,
-    FrameCutError,
-    FrameReader,
-    FrameStalledError,
-    Oversized,
-    WriterFullError,
-    WriterStalledError,
-)
+from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError, Oversized
 from capd.core.back_references import weakly
 from capd.core.errors import CapdError, described
 from capd.core.protocol.generations import Members, joined, members_of, meta_for_server

@@ -5,7 +5,7 @@ from trio.testing import MockClock
 
 from capd.adapters.clients.http_front import outbox
 from capd.adapters.clients.http_front.outbox import Outbox
-from capd.adapters.stdio_frames import WriterFullError
+from capd.adapters.frame_writer import WriterFullError
 
 
 async def read(box: Outbox, number: int = 0) -> list[bytes]:

@@ -8,8 +8,8 @@ from collections import deque
 
 import trio
 
+from capd.adapters.frame_writer import WriterFullError
 from capd.adapters.large_frames import LargeFrame
-from capd.adapters.stdio_frames import WriterFullError
 
 MOST_LINES = 1024
 MOST_BYTES = 8 * 1024 * 1024
