@@ -19,6 +19,10 @@ from capd_client.toml_files import EditError, parse, store
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
+LONGEST_TITLE = 200
+LONGEST_DESCRIPTION = 4000
+"""Characters: the daemon leaves longer texts out. A test compares the limits with the daemon's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -64,7 +68,8 @@ class ToolEdits:
         The tool belongs to the capability `capability` of `tap`.
 
         Raises:
-            EditError: the file cannot be edited; it is unchanged.
+            EditError: the file cannot be edited, or the daemon would leave a change out; the file
+                is unchanged.
         """
         path = self.file(tap, capability)
         with self._locked():
@@ -74,6 +79,7 @@ class ToolEdits:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 store(head, parse(f"tap = {json.dumps(tap)}\n"))
             tables = _table(document, "tool", path)
+            _check(tables, tool, changes)
             table = _table(tables, tool, path)
             _apply(table, changes, path)
             if not table:
@@ -141,6 +147,28 @@ def _has_null(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_has_null, value.values()))
     return any(map(_has_null, value)) if isinstance(value, list) else value is None
+
+
+def _check(tables: Mapping[str, Any], tool: str, changes: Changes) -> None:
+    """Refuse what the daemon would leave out when it reads the file.
+
+    Raises:
+        EditError: a text is too long, or another edited tool of the server has the name.
+    """
+    texts = [("title", changes.title, LONGEST_TITLE)]
+    texts += [
+        ("description", each, LONGEST_DESCRIPTION)
+        for each in (changes.description, *changes.descriptions.values())
+    ]
+    for key, text, most in texts:
+        if text and len(text) > most:
+            raise EditError(f"the {key} has {len(text)} characters\nIt may have {most} at most.")
+    server = tool.partition(":")[0]
+    for key, other in tables.items():
+        if key == tool or key.partition(":")[0] != server or not isinstance(other, Mapping):
+            continue
+        if changes.name and other.get("name") == changes.name:
+            raise EditError(f"{key} is called {changes.name} already\nChoose another name.")
 
 
 def _load(path: Path) -> "TOMLDocument":
