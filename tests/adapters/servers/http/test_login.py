@@ -14,10 +14,11 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx2
 import pytest
 import trio
+from trio.testing import MockClock
 
 from capd.adapters.servers.http.login_dialogue import LoginDialogue
 from capd.adapters.servers.http.login_record import LoginFailedError
-from capd.adapters.servers.http.logins import LoggedOut, Logins, log_in
+from capd.adapters.servers.http.logins import LOOK_AGAIN, LoggedOut, Logins, log_in
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.servers.login_answers import DEVICE_GRANT, PasteError
 from capd_protos.types import OAuthClient
@@ -418,6 +419,36 @@ async def test_an_authorization_server_that_is_down_parks_nobody(
         served = await talk.ask("tools/list")
 
         assert (refused["error"]["code"], served["result"]) == (4001, {})
+        assert not talk.server.is_parked
+
+
+async def test_a_login_that_cannot_be_read_yet_parks_nobody_and_is_read_again(
+    mock_clock: MockClock, site: Site, tmp_path: Path
+) -> None:
+    def serve(exchange: Exchange) -> None:
+        is_known = exchange.headers.get("authorization") == "Bearer sesame"
+        exchange.reply({}) if is_known else exchange.answer(b"", status=401)
+
+    Cheat(site)
+    spec = RemoteSpec("cheat", f"{site.base}/mcp")
+    site.paths["/token"] = lambda exchange: exchange.answer(
+        {"access_token": "sesame", "token_type": "bearer"}
+    )
+    await log_in(spec, logins_in(tmp_path), answering(code="x"))
+    site.paths["/mcp"] = serve
+    [file] = (tmp_path / "logins").iterdir()
+    aside = file.rename(tmp_path / "aside")
+    file.mkdir()
+    async with talking(spec, logins_in(tmp_path)) as talk:
+        refused = await talk.ask("tools/list")
+        file.rmdir()
+        aside.rename(file)
+        mock_clock.jump(LOOK_AGAIN)
+
+        served = await talk.ask("tools/list")
+
+        assert (refused["error"]["code"], served["result"]) == (4001, {})
+        assert "its login is not readable (Is a directory)" in refused["error"]["message"]
         assert not talk.server.is_parked
 
 

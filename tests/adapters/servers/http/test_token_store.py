@@ -78,6 +78,16 @@ def test_what_a_locked_keyring_does_not_take_goes_into_a_file(tmp_path: Path) ->
     assert ((tmp_path / "k.json").read_text(), store.load("k")) == ("one", "one")
 
 
+def test_a_locked_keyring_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    ring = Ring()
+    store = KeyringStore(ring, FileStore(tmp_path))
+    store.save("k", "one")
+    ring.is_locked = True
+
+    with pytest.raises(OSError, match="the keyring is locked"):
+        store.load("k")
+
+
 def test_what_an_open_keyring_takes_is_in_no_file(tmp_path: Path) -> None:
     files = FileStore(tmp_path)
     files.save("k", "old")

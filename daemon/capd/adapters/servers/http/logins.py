@@ -47,6 +47,9 @@ REFRESH_TIMEOUT = 60.0
 LOGIN_TIMEOUT = 600.0
 REVOKE_TIMEOUT = 8.0
 """Seconds for which a logout waits for the authorization server."""
+LOOK_AGAIN = 60.0
+"""Seconds after which a login that could not be read is read again. A keyring that is locked may
+show its user a window each time."""
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 
 
@@ -108,6 +111,10 @@ class _SharedLogin:
     lock: trio.Lock = field(default_factory=trio.Lock)
     record: LoginRecord | None = field(default=None, repr=False)
     is_loaded: bool = False
+    trouble: str = ""
+    """Why the login could not be read, if a later attempt may succeed."""
+    look_again_at: float = 0.0
+    """When that attempt is made, on trio's clock."""
     lacking: Challenge | None = None
     """What the server has demanded since a person last logged in."""
 
@@ -162,7 +169,7 @@ class Login:
                 why = f"the login cannot be saved ({error.strerror})"
                 raise LoginFailedError(f"{self._spec.name}: {why}") from None
             self._kept.lacking = None
-            self._kept.record, self._kept.is_loaded = record, True
+            self._kept.record, self._kept.is_loaded, self._kept.trouble = record, True, ""
 
     async def issuer(self) -> str:
         """Return the authorization server of the login that is kept; empty if there is none."""
@@ -215,7 +222,7 @@ class Login:
             store = await self._store()
             # A record that could not be read goes as well.
             await trio.to_thread.run_sync(store.delete, self._kept.key)
-            self._kept.record, self._kept.is_loaded = None, True
+            self._kept.record, self._kept.is_loaded, self._kept.trouble = None, True, ""
         return LoggedOut(was_kept=False) if record is None else await self._revoked(record)
 
     async def _revoked(self, record: LoginRecord) -> "LoggedOut":
@@ -259,6 +266,8 @@ class Login:
             if not token or is_last:
                 break
             token = await self._access(refused=token)
+        if self._kept.trouble:
+            raise NotSentError(f"cannot be asked: its login is not readable ({self._kept.trouble})")
         raise LoginNeededError(self.advice(_UNAUTHORIZED))
 
     async def _access(self, refused: str = "") -> str:
@@ -300,15 +309,23 @@ class Login:
         return refreshed
 
     async def _load(self) -> None:
+        if self._kept.trouble and trio.current_time() < self._kept.look_again_at:
+            return
         store = await self._store()
         self._kept.record = None
+        self._kept.trouble = ""
         try:
             text = await trio.to_thread.run_sync(store.load, self._kept.key)
             self._kept.record = None if text is None else _RECORD.decode(text)
-        except (OSError, MalformedError) as error:
+        except OSError as error:
+            # For example a keyring that its user has not unlocked yet.
+            self._kept.trouble = error.strerror or "it cannot be read"
+            self._kept.look_again_at = trio.current_time() + LOOK_AGAIN
+            log.warning("login_unreadable", server=self._spec.name, reason=self._kept.trouble)
+            return
+        except MalformedError:
             # The next login replaces the record. The decoder's own message may quote a token.
-            why = error.strerror if isinstance(error, OSError) else "it is damaged"
-            log.warning("login_unreadable", server=self._spec.name, reason=why)
+            log.warning("login_unreadable", server=self._spec.name, reason="it is damaged")
         self._kept.is_loaded = True
 
     async def _save(self, record: LoginRecord) -> None:

@@ -4,6 +4,7 @@ The key of an entry is a hash, so that it does not reveal the server.
 """
 
 import contextlib
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +21,11 @@ class TokenStore(Protocol):
     """A store of logins. It blocks, so use it in a thread."""
 
     def load(self, key: str) -> str | None:
-        """Return the saved text of the login `key`; None if there is none."""
+        """Return the saved text of the login `key`; None if there is none.
+
+        Raises:
+            OSError: it cannot be read at the moment.
+        """
 
     def save(self, key: str, text: str) -> None:
         """Save the text of the login `key`, replacing an earlier one."""
@@ -71,12 +76,21 @@ class KeyringStore:
         self._files = files
 
     def load(self, key: str) -> str | None:
-        """Return the saved text of the login `key`; None if there is none."""
+        """Return the saved text of the login `key`; None if there is none.
+
+        Raises:
+            OSError: the keyring is locked, or does not work.
+        """
+        is_readable, text = True, None
         try:
             text = self._backend.get_password(_SERVICE, key)
         except self._error:
-            text = None
-        return self._files.load(key) if text is None else text
+            is_readable = False
+        if text is None:
+            text = self._files.load(key)
+        if text is None and not is_readable:
+            raise OSError(errno.EAGAIN, "the keyring is locked or does not work")
+        return text
 
     def save(self, key: str, text: str) -> None:
         """Save the text of the login `key`, replacing an earlier one."""
