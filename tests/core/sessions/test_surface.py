@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.core.sessions.active_set import Grant
-from capd.core.sessions.surface import PROMPT, Surface, renamed
+from capd.core.sessions.surface import MOST_NAMES, PROMPT, Surface, renamed
 from capd_protos.types import (
     ServerIdentity,
     ServerName,
@@ -199,6 +199,24 @@ def test_ten_thousand_names_are_given_in_steps_in_proportion_to_their_number() -
 
     assert len(set(shown.names.values())) == 10_000
     assert Counted.looks < 20_000
+
+
+def test_a_server_whose_tools_have_other_names_each_time_fills_no_memory() -> None:
+    shown = surface(LOG, PUSH, QUERY)
+    shown.remove([PUSH, QUERY])
+    old: list[Grant] = []
+    for first in range(0, 2 * MOST_NAMES, 1000):
+        new = [Grant(GIT, ToolName(f"t{first + number}")) for number in range(1000)]
+        shown.remove(old)
+        shown.add(new, NAMES, {grant: definition(grant) for grant in new})
+        if shown.has_too_many_names:
+            shown.forget_old_names({PUSH})
+        old = new
+
+    assert len(shown.names) <= MOST_NAMES
+    # What is shown, kept or new, and what another server had, is known by its name.
+    assert {LOG, PUSH, QUERY, *old} <= shown.names.keys()
+    assert shown.known("git__t0") is None
 
 
 def test_a_pinned_tool_keeps_its_name_beside_a_session_that_comes_back() -> None:

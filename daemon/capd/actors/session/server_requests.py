@@ -121,6 +121,7 @@ class ServerRequests:
                         prompts.append(renamed(entry, name))
                 await share.give_way()
         if len(self._state.surface.names) != known:
+            self._state.forget_old_names()
             self._on_use()
         own = self._bootstrap.entry()
         return [*own, *skills, *prompts]

@@ -251,6 +251,11 @@ class SessionState:
         before = self.surface.listed
         return self._follow(self.active.deactivate_tool(grant), before)
 
+    def forget_old_names(self) -> None:
+        """Forget names of tools and prompts that are gone, if there are too many of them."""
+        if self.surface.has_too_many_names:
+            self.surface.forget_old_names({*self.active.grants, *self.active.tools})
+
     def find_tool(self, name: str) -> Grant | None:
         """Return the active tool called `name`; None if there is none.
 
@@ -436,6 +441,7 @@ class SessionState:
         added += self.surface.add(change.added, self._server_names(), self._definitions())
         if not self.is_mid_turn:
             removed += self._drop_leaving()
+        self.forget_old_names()
         for evicted in change.evicted:
             self._specs.pop(evicted, None)
         unheld = tuple(self._leases.pop(server) for server in change.unheld)

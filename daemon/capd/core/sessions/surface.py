@@ -19,7 +19,7 @@ Not every granted tool is listed:
 A granted tool that is not listed can still be called by its name.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,6 +48,10 @@ DEFAULT_LIMIT = 128
 _FEW_NAMES = 100
 """Up to this many taken names are collected again for each new name. Most sessions have fewer, and
 so need no memory for a cache."""
+
+MOST_NAMES = 20_000
+"""The most names for clients that a session remembers. Only a server that lists other tools again
+and again brings so many: a list has at most a thousand."""
 
 _definition = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -129,7 +133,8 @@ class Surface:
         self._pinned: dict[Grant, None] = {}
         self._shown: dict[Grant, ShownTool] = {}
         self._by_name: dict[WireName, ShownTool] = {}
-        # A wire name is never given to another tool: a model may remember it and call it.
+        # A wire name is not given to another tool: a model may remember it and call it. Only
+        # `forget_old_names` ends that.
         self._names: dict[Grant, WireName] = {}
         # For tools that an overlay renames: the overlay's name that the wire name was made of, and
         # the wire names that tools had before.
@@ -200,7 +205,7 @@ class Surface:
 
     @property
     def names(self) -> dict[Grant, WireName]:
-        """The name for clients of every tool and prompt that was ever on in this session."""
+        """The name for clients of every tool and prompt that was on in this session."""
         return dict(self._names)
 
     def restore(self, names: Mapping[Grant, WireName]) -> None:
@@ -235,6 +240,27 @@ class Surface:
             self._shown[grant] = self._by_name[name] = shown
             added.append(name)
         return added
+
+    @property
+    def has_too_many_names(self) -> bool:
+        """Whether more than `MOST_NAMES` names are remembered."""
+        return len(self._names) > MOST_NAMES
+
+    def forget_old_names(self, kept: Container[Grant]) -> None:
+        """Forget the older half of the names of one server.
+
+        It is the server with the most names of tools and prompts that are neither shown nor in
+        `kept`.
+        """
+        by_server: dict[ServerIdentity, list[Grant]] = {}
+        for grant in self._names:
+            if grant not in self._shown and grant not in kept:
+                by_server.setdefault(grant.server, []).append(grant)
+        old = max(by_server.values(), key=len, default=[])
+        for grant in old[: (len(old) + 1) // 2]:
+            del self._names[grant]
+            self._own_names.pop(grant, None)
+        self._taken = {}
 
     def _too_many(
         self, grants: Iterable[Grant], definitions: Mapping[Grant, ToolDefinition]
