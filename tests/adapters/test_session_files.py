@@ -143,6 +143,18 @@ async def test_the_sweep_removes_what_is_old_or_damaged_and_nothing_else(
     assert await files.load(KEY) is not None
 
 
+async def test_the_sweep_leaves_what_it_cannot_read(closed: Path) -> None:
+    folder = closed.parent / "sessions"
+    files = SessionFiles(folder)
+    await files.save(record())
+    (path,) = folder.iterdir()
+    path.chmod(0)
+
+    await files.sweep()
+
+    assert path.exists()
+
+
 async def test_a_record_past_its_retention_is_not_found(files: SessionFiles) -> None:
     await files.save(record(age=RETENTION + 1))
 

@@ -83,12 +83,13 @@ class SessionFiles:
         return True
 
     def _remove(self, is_over: Callable[[SessionRecord], bool]) -> None:
-        """Remove the records for which `is_over` is true, and files without a readable record."""
+        """Remove the records for which `is_over` is true, and files that are not records."""
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
-                record = _file(path).read() if path.suffix == ".session" else None
-                if record is None or is_over(record):
-                    path.unlink(missing_ok=True)
+                # A file that cannot be read may be readable later: there may be no free descriptor.
+                with contextlib.suppress(OSError):
+                    if path.suffix != ".session" or _is_damaged_or(path, is_over):
+                        path.unlink(missing_ok=True)
 
 
 class _WithDigest:
@@ -114,6 +115,14 @@ class _WithDigest:
 
 def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest()[:_DIGEST_LENGTH].encode()
+
+
+def _is_damaged_or(path: Path, is_over: Callable[[SessionRecord], bool]) -> bool:
+    try:
+        return is_over(_file(path).decoded())
+    except MalformedError as error:
+        log.warning("state_unreadable", file=path.name, reason=str(error))
+        return True
 
 
 def _file(path: Path) -> StateFile[SessionRecord]:
