@@ -204,3 +204,30 @@ def test_the_socket_that_systemd_gave_is_taken_over_and_left_in_place(tmp_path: 
 
     assert done.stdout.strip() == f"{path} [] False False"
     assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        (socket.AF_UNIX, socket.SOCK_DGRAM),
+        (socket.AF_UNIX, socket.SOCK_STREAM),
+        (socket.AF_INET, socket.SOCK_STREAM),
+    ],
+    ids=["datagrams", "silent", "network"],
+)
+def test_a_socket_of_systemds_that_is_no_listening_one_of_the_file_system_is_refused(
+    tmp_path: Path, family: socket.AddressFamily, kind: socket.SocketKind
+) -> None:
+    with socket.socket(family, kind) as given:
+        if family == socket.AF_INET:
+            given.bind(("127.0.0.1", 0))
+            given.listen()
+        done = subprocess.run(
+            [sys.executable, "-c", TAKES_OVER, str(tmp_path), str(given.fileno())],
+            pass_fds=(given.fileno(),),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert "PlaceUnsafeError: systemd passed something else than a listening" in done.stderr

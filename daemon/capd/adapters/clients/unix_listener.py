@@ -318,7 +318,8 @@ def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[Pub
     Use this only within `sole_daemon`: a socket at `path` is then stale, and is removed.
 
     Raises:
-        PlaceUnsafeError: the path is too long, or something else than a socket is at `path`.
+        PlaceUnsafeError: the path is too long, something else than a socket is at `path`, or
+            systemd passed an unusable socket.
     """
     given = _from_systemd(environment)
     if given is not None:
@@ -354,11 +355,24 @@ def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[Pub
 
 
 def _from_systemd(environment: MutableMapping[str, str]) -> socket.socket | None:
-    """Return the first socket that systemd passed, or None, and remove systemd's variables."""
+    """Return the first socket that systemd passed, or None, and remove systemd's variables.
+
+    Raises:
+        PlaceUnsafeError: it is not a socket of the file system that listens for streams.
+    """
     pid = environment.pop("LISTEN_PID", "")
     count = environment.pop("LISTEN_FDS", "")
     environment.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()) or not count.isdigit() or int(count) < 1:
         return None
     os.set_inheritable(_FIRST_FD, False)
-    return socket.socket(fileno=_FIRST_FD)
+    with contextlib.suppress(OSError):
+        given = socket.socket(fileno=_FIRST_FD)
+        is_listening = given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if given.family == socket.AF_UNIX and given.type == socket.SOCK_STREAM and is_listening:
+            return given
+        given.detach()
+    raise PlaceUnsafeError(
+        "systemd passed something else than a listening socket of the file system: write"
+        " ListenStream=, with a path, in capd.socket, or run capd daemon install"
+    )
