@@ -1,14 +1,16 @@
 """The HTTP front with clients of the handshake generation."""
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 import trio
 
 from capd.adapters.clients.conversation import Request
+from capd.adapters.clients.http_front.endpoint import MOST_SESSIONS
 
-from .rig import Talk, Visitor, fronted, rpc
+from .rig import INFO, Talk, Visitor, fronted, rpc
 
 CALL = rpc("tools/call", {"name": "t"}, 7)
 RESULT = {"jsonrpc": "2.0", "id": 7, "result": {"content": []}}
@@ -441,3 +443,25 @@ async def test_one_connection_carries_one_request_after_another(autojump_clock: 
         heard = [await visitor.ask("POST", CALL, named) for _ in range(3)]
 
         assert [each.json for each in heard] == [RESULT] * 3
+
+
+async def test_sessions_that_are_being_opened_count_towards_the_most(
+    autojump_clock: object,
+) -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO}
+    found: list[int] = []
+    async with fronted() as front, trio.open_nursery() as nursery:
+        front.gate = trio.Event()
+
+        async def opened() -> None:
+            visitor = front.connect()
+            heard = await visitor.ask("POST", rpc("initialize", params))
+            await front.gate.wait()
+            found.append((heard if heard.is_over else await visitor.hear()).status)
+
+        for _ in range(MOST_SESSIONS + 2):
+            nursery.start_soon(opened)
+        await trio.sleep(1)
+        front.gate.set()
+
+    assert Counter(found) == {200: MOST_SESSIONS, 503: 2}

@@ -180,27 +180,27 @@ class Endpoint:
         self._drop_ended()
         if len(self._sessions) >= MOST_SESSIONS:
             raise HttpRefusedError(503, f"{MOST_SESSIONS} sessions are open; end one first")
-        session = HttpSession()
-        try:
-            await self._opener.open(session, client_name(message.params, "clientInfo"), False)
-        except NoSessionError as error:
-            raise HttpRefusedError(503, str(error), frames.UNAVAILABLE) from None
+        # It counts from here on; nobody knows its name yet.
+        name = secrets.token_urlsafe(24)
+        session = self._sessions[name] = HttpSession()
         is_kept = False
         try:
+            await self._opener.open(session, client_name(message.params, "clientInfo"), False)
             exchange = await session.request(message, takes_events=False)
             line = await only(exchange)
             agreed = agreed_version(line)
             if agreed:
                 await self._opener.prepare(session)
                 session.version = agreed
-                name = secrets.token_urlsafe(24)
-                self._sessions[name] = session
                 is_kept = True
                 await send_line(answer, accepted, line, ((SESSION_HEADER, name),))
             else:
                 await send_line(answer, accepted, line)
+        except NoSessionError as error:
+            raise HttpRefusedError(503, str(error), frames.UNAVAILABLE) from None
         finally:
             if not is_kept:
+                self._sessions.pop(name, None)
                 with trio.move_on_after(1.0, shield=True):
                     await session.end()
 
