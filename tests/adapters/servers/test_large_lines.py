@@ -175,6 +175,22 @@ async def test_a_line_of_moderate_length_is_read_whole_where_its_ends_do_not_do(
         assert await stage.outcome(1) == expected
 
 
+@pytest.mark.parametrize(
+    ("size_bytes", "expected"),
+    [(250, b'{"a":"%s","_meta":{"server.capd/outcome":1}}'), (450, "outcome_unknown")],
+)
+async def test_a_large_result_is_never_an_outcome_of_capds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size_bytes: int, expected: bytes | str
+) -> None:
+    text = b"x" * size_bytes
+    async with staged(monkeypatch, tmp_path) as stage:
+        await stage.say(b'{"id":1,"result":{"a":"%s","_meta":{"capd/outcome":1}}}' % text)
+
+        got = await stage.outcome(1)
+
+    assert got == (expected % text if isinstance(expected, bytes) else expected)
+
+
 async def test_a_large_request_of_the_servers_is_nobodys_reply(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

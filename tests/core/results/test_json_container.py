@@ -99,3 +99,24 @@ def test_questions_to_the_client_are_found_however_they_are_written(
     check.end()
 
     assert check.has_questions is expected
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 7, 1000])
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'{"x":[],"_meta":{"a":1,"capd/outcome":"not_sent"}}', True),
+        (b'{"_meta":{"c\\u0061pd\\/retriable":true}}', True),
+        (b'{"capd/x":1,"content":[{"type":"text","text":"capd/x"}]}', False),
+        (b'{"_meta":{"server.capd/x":1,"y":{"capd/x":1}}}', False),
+    ],
+)
+def test_keys_that_only_capd_writes_are_found(
+    data: bytes, piece_bytes: int, *, expected: bool
+) -> None:
+    check = ContainerCheck()
+    for at in range(0, len(data), piece_bytes):
+        check.feed(data[at : at + piece_bytes])
+    check.end()
+
+    assert check.has_own_keys is expected

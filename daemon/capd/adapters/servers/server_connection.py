@@ -88,6 +88,9 @@ async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
             # A checkpoint after each 64 KiB, so that other tasks wait no longer than that.
             await trio.lowlevel.checkpoint()
     check.end()
+    if check.has_own_keys:
+        # A smaller one gets other keys (`passed_result`); this one is not written anew.
+        raise MalformedError("it has a key in _meta that only capd may write")
     head = await line.kept.read(start, min(_END_BYTES, end - start))
     tail = await line.kept.read(max(start, end - _END_BYTES), min(_END_BYTES, end - start))
     return LargeResult(line.kept, start, end, head, tail, has_questions=check.has_questions)

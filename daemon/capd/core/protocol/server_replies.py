@@ -19,12 +19,11 @@ import msgspec
 
 from capd.core.protocol.generations import Members, joined, members_of, members_or_none, raw
 from capd.core.results.half_pairs import as_written, decoded, mended
+from capd.core.results.json_container import OWN_PREFIX
 from capd_protos.codec import JsonCodec, MalformedError
 
 OWN_CODES = frozenset(range(4001, 4006))
 """The codes of capd's own errors (docs/protocol.md, "Errors")."""
-OWN_PREFIX = "capd/"
-"""The prefix of the keys that capd adds to the `_meta` of its own results."""
 INTERNAL_ERROR = -32603
 SERVER_ERROR = "server_error"
 """The member of a changed error's `data` that has the error as its server wrote it."""

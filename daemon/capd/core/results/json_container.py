@@ -3,7 +3,8 @@
 Parsing 200 MB would block the interpreter and build objects that nobody needs. This check skips
 strings and counts brackets. It does not prove that the bytes are valid JSON. But if they are valid,
 they are one object or list, and nothing in them can end it early and add members to the message
-around it. The bytes are also checked to be UTF-8, and searched for questions to the client.
+around it. The bytes are also checked to be UTF-8, and searched for questions to the
+client, and for keys in `_meta` that only capd may write.
 """
 
 import codecs
@@ -14,8 +15,11 @@ from capd_protos.codec import JsonCodec, MalformedError
 
 INPUT_REQUESTS = "inputRequests"
 """The member of a result in which a server asks the client something (MCP 2026-07-28)."""
-_LONGEST_SPELLING = 6 * len(INPUT_REQUESTS)
-"""The most bytes of this name, with each letter written as an escape."""
+OWN_PREFIX = "capd/"
+"""The prefix of the keys that capd adds to the `_meta` of its own results."""
+_DEPTH_IN_META = 2
+_LONGEST_SPELLING = 128
+"""More bytes than any name looked for has, even with each letter written as an escape."""
 # The escapes of ASCII letters and the underscore, which JSON libraries do not write.
 _LETTER_ESCAPE = lazy_pattern(rb"\\u00(?:[46][1-9a-fA-F]|[57][0-9aA]|5[fF])")
 _TEXT: JsonCodec[str] = JsonCodec(str)
@@ -37,6 +41,8 @@ class ContainerCheck:
     def __init__(self) -> None:
         self.has_questions = False
         """Whether the object has a member `inputRequests`."""
+        self.has_own_keys = False
+        """Whether an object directly in the object, such as `_meta`, has a key of capd's own."""
         # The beginning of a string whose end has not come.
         self._begun = b""
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
@@ -61,8 +67,9 @@ class ContainerCheck:
         self._held = b"\\" * (backslashes % 2)
         text = text[: len(text) - len(self._held)]
         parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        if may_spell(self._begun + text, INPUT_REQUESTS):
-            self._look_for_questions(parts)
+        searched = self._begun + text
+        if may_spell(searched, INPUT_REQUESTS) or may_spell(searched, OWN_PREFIX[:-1]):
+            self._look_at_names(parts)
         is_continued = self._is_in_string and len(parts) == 1
         self._count(b"".join(parts[1::2] if self._is_in_string else parts[::2]))
         self._is_in_string ^= len(parts) % 2 == 0
@@ -82,13 +89,15 @@ class ContainerCheck:
         except UnicodeDecodeError:
             raise MalformedError("not valid UTF-8") from None
 
-    def _look_for_questions(self, parts: list[bytes]) -> None:
-        """Look for `inputRequests` among the strings of the outermost object."""
+    def _look_at_names(self, parts: list[bytes]) -> None:
+        """Look for the names of interest among the strings of the two outermost levels."""
         depth = self._depth
         is_string = self._is_in_string
         for number, part in enumerate(parts[:-1]):
-            if is_string and depth == 1:
-                self.has_questions |= _is_the_name(part if number else self._begun + part)
+            if is_string and 1 <= depth <= _DEPTH_IN_META:
+                name = _name_of(part if number else self._begun + part)
+                self.has_questions |= depth == 1 and name == INPUT_REQUESTS
+                self.has_own_keys |= depth == _DEPTH_IN_META and name.startswith(OWN_PREFIX)
             elif not is_string:
                 steps = part.translate(_STEPS, _NO_BRACKETS)
                 depth += len(steps) - 2 * steps.count(b"\xff")
@@ -107,10 +116,11 @@ class ContainerCheck:
         self._is_closed = self._depth == 0
 
 
-def _is_the_name(written: bytes) -> bool:
+def _name_of(written: bytes) -> str:
+    """Return the text of a JSON string without its quotes; empty if it is too long for a name."""
     if len(written) > _LONGEST_SPELLING:
-        return False
+        return ""
     try:
-        return _TEXT.decode(b'"%s"' % written) == INPUT_REQUESTS
+        return _TEXT.decode(b'"%s"' % written)
     except MalformedError:
-        return False
+        return ""
