@@ -82,7 +82,8 @@ def fitted(
 ) -> "Numbers":
     """Return the weights that make the accepted answers of `sets` most likely.
 
-    `penalty` is that on the square of each weight. The search begins at `start`, or at 0.
+    `penalty` is the factor of each weight's square; weights of a message's vector have
+    `MEANING_PENALTY` instead. The search begins at `start`, or at 0.
     """
     ridge = penalty * _spreads(sets) ** 2
     ridge[len(_names(sets[0].capabilities.shape[2])) :] = MEANING_PENALTY
@@ -107,9 +108,9 @@ def fitted(
 
 
 def named(weights: "Numbers", *, has_projection: bool = False) -> dict[str, float]:
-    """Return the weights for a routing profile, by the name of their evidence.
+    """Return the weights for a routing profile by name of evidence, rounded to four decimals.
 
-    They are rounded to four decimals.
+    Weights of the dimensions of a message's vector are left out.
     """
     names = _all_names(has_projection=has_projection)
     named_weights = zip(names, weights[: len(names)], strict=True)
@@ -117,9 +118,9 @@ def named(weights: "Numbers", *, has_projection: bool = False) -> dict[str, floa
 
 
 def meaning(weights: "Numbers", *, has_projection: bool = False) -> tuple[float, ...]:
-    """Return the weights of the dimensions of a message's vector, rounded.
+    """Return the weights of the dimensions of a message's vector, rounded to three decimals.
 
-    They are empty if none were computed.
+    The result is empty if none were computed.
     """
     named_count = len(_all_names(has_projection=has_projection))
     return tuple(round(float(weight), 3) for weight in weights[named_count:])

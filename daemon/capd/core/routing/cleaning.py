@@ -64,7 +64,8 @@ Unfit: TypeAlias = Literal["system_content", "too_short"]
 def own_words(text: str) -> tuple[str, Unfit | None]:
     """Return the user's own words in a message, and why it needs no routing.
 
-    Pasted text and what programs added are removed. The reason is None if it may need routing.
+    Pasted text and what programs added are removed. The reason is None if the message may need
+    routing.
     """
     if is_system_content(text):
         return "", "system_content"

@@ -96,9 +96,9 @@ def comparison(
 ) -> Comparison:
     """Return `capabilities` prepared for comparison with messages.
 
-    `vectors` has the unit vectors of texts, as many as there are so far. `background` are messages
-    that need no tool. `words` is the result of `catalog_words` for the same capabilities, if it
-    exists already.
+    `vectors` has unit vectors by text; texts that are not embedded yet are missing. `background`
+    are messages that need no tool. `words` is the result of `catalog_words` for the same
+    capabilities, if it exists already.
     """
     words = words or catalog_words(profile, capabilities, background)
     return Comparison(scorer(profile, capabilities, vectors, background, words.lexicon), words)
@@ -202,8 +202,9 @@ def _with_contained_triggers(
 ) -> Decision:
     """Return `decision`, changed for capabilities whose triggers the message contains.
 
-    A capability is activated if the message is one of its triggers as a whole, unless another one
-    scores clearly higher. The others are suggested if nothing is activated.
+    If the message as a whole is a trigger of exactly one capability, that one is activated, unless
+    another scores clearly higher. If none is activated, those with a contained trigger are
+    suggested.
     """
     triggers = phrases.find(text)
     scores = {each.id: each.score for each in ranked}

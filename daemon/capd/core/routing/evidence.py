@@ -6,11 +6,11 @@ The weighted sums of these numbers are the logits of a softmax over capabilities
 weights come from `core.routing.calibration`, so a score is a probability, and one threshold serves
 every catalog.
 
-Some triggers resemble messages that want no tool more than others do. So a catalog's evidence is
+Some triggers are nearer than others to messages that want no tool. So a catalog's evidence is
 normalised by its mean and deviation over such messages, the background. A background message that
-nearly repeats a trigger is ignored for that catalog, unless a server gave that trigger itself:
-otherwise a server that says "thanks, that solved it" of its tools would be switched on whenever
-somebody says thanks.
+nearly repeats a trigger is ignored for that catalog. Triggers that a server gave itself do not
+count for this: otherwise a server with the trigger "thanks, that solved it" would be switched on
+whenever somebody says thanks.
 
 Two kinds of cosines are evidence: those of the model's vectors, and those of the same vectors after
 a map that was learnt from labelled messages (`core.routing.projection`; `LEARNT_EVIDENCE`). A
@@ -68,13 +68,13 @@ _OF_THE_MESSAGE = (
     *SIGNS,
     *SENTENCE_SIGNS,
 )
-"""`length` is the logarithm of the number of words, `parts` that of the number of parts of a
-message that are compared (`core.routing.passages`): if there are many, one may resemble a trigger
-by chance."""
+"""`length` is the logarithm of the number of words. `parts` is the logarithm of the number of parts
+that a message has (`core.routing.passages`): if there are many, one may resemble a trigger by
+chance."""
 NONE_EVIDENCE = (*_OF_THE_MESSAGE, *STANDING)
 _LEARNT = ("triggers", "triggers_z", "description_z", "nearest", "phrases", "phrases_z")
 LEARNT_EVIDENCE = tuple(f"learnt_{name}" for name in _LEARNT)
-"""What a projection adds for a capability: the same kinds of evidence, of the projected vectors."""
+"""What a projection adds for a capability: the evidence of `_LEARNT`, from projected vectors."""
 _LEARNT_OF_THE_MESSAGE = ("learnt_background", "learnt_nearest_background", "learnt_none")
 LEARNT_NONE_EVIDENCE = (*_LEARNT_OF_THE_MESSAGE, *LEARNT_STANDING)
 """What a projection adds for "none"."""
@@ -134,8 +134,8 @@ class Described:
     """The vectors of those triggers that have one."""
     description_vector: "Vectors | None" = None
     unclaiming: int = 0
-    """How many of the last `trigger_vectors` are of triggers that a server gave itself. No
-    background message is ignored because it resembles one of these."""
+    """The number of vectors at the end of `trigger_vectors` whose triggers a server gave itself. No
+    background message is ignored because it resembles one of these triggers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,9 +377,9 @@ class EvidenceIndex:
     def _measured(self, background: "Vectors", projection: Projection | None) -> _Scales:
         """Return the mean and deviation of each kind of evidence over background messages.
 
-        With a projection, `background` has their images (`Projection.images`), and the lengths that
-        triggers and descriptions have after the projection are stored in `_lengths` and
-        `_description_lengths`.
+        With a projection, `background` has the images of these messages (`Projection.images`). The
+        lengths that triggers and descriptions have after the projection are then stored in
+        `_lengths` and `_description_lengths`.
         """
 
         def cosines_of(some: _Rows, part: slice, lengths: "Vectors") -> "Vectors":
@@ -438,9 +438,9 @@ class EvidenceIndex:
     ) -> list[tuple[int, MessageEvidence]]:
         """Return the evidence for the parts of a message that are worth ranking.
 
-        `vectors` are the unit vectors of `texts`, which are all parts of a message. The result has
-        the index of each part with its evidence: of the first part, and of those that are nearest
-        to any trigger.
+        `vectors` are the unit vectors of `texts`, which are all parts of a message. The parts worth
+        ranking are the first one and those that are nearest to any trigger. The result has the
+        index of each with its evidence.
         """
         most = MOST_PARTS_OF_LARGE if self._rows.is_coarse else MOST_PARTS
         if len(texts) <= most:
@@ -620,8 +620,8 @@ def _message_evidence(
 ) -> MessageEvidence:
     """Return the evidence of a message.
 
-    `of_message` is what the message says by itself, `learnt_of_message` the same after the
-    projection, empty without a projection.
+    `of_message` has the values of `_OF_THE_MESSAGE`, and `learnt_of_message` those of
+    `_LEARNT_OF_THE_MESSAGE`; the latter is empty without a projection.
     """
     import numpy as np  # noqa: PLC0415 - as above
 

@@ -69,7 +69,7 @@ class Feedback:
 
         A label is what routing learns from. `project` is a hash of the project's path
         (`project_mark`), and `at` is in seconds since the epoch. None unless the last message
-        switched the capability on or suggested it; only the first call counts.
+        switched the capability on or suggested it, and this is the first such call since then.
         """
         self._brought.pop(id_, None)
         decision = self._decision

@@ -4,7 +4,8 @@ They come in this order, and each abstention carries its reason (docs/design/rou
 
     disabled, system_content, too_short   the message never reaches the model
     model_not_ready                       the model is not loaded; no message waits for it
-    no_candidates                         none may be switched on; those left out are counted
+    no_candidates                         no capability is compared; the decision counts, by
+                                          reason, how many were left out
     below_threshold, below_margin         no clear winner: *suggest*, if some are plausible
     near_tie                              siblings that cannot be told apart: suggest
     already_active                        the winner is on: it counts as used
@@ -12,8 +13,8 @@ They come in this order, and each abstention carries its reason (docs/design/rou
                                           the winner cannot be switched on here, and is named
 
 The profile's scorer scores the capabilities (`core.routing.scorers`). Active capabilities compete
-as well. If there is a single candidate, the score of the second is 0. A score that is below a limit
-by less than `EPSILON`, the rounding of float32 sums, reaches it.
+as well. If there is a single candidate, the second score counts as 0. `EPSILON` is the rounding
+error of float32 sums: a score that is below a limit by less than this counts as reaching the limit.
 """
 
 import hashlib
@@ -80,7 +81,7 @@ class RoutingProfile:
     projection: bytes = b""
     """For `evidence`: the learnt map of vectors (`core.routing.projection`); empty for none."""
     adapter: str = ""
-    """The sha256 of the low-rank changes of the encoder; empty if it is used without changes."""
+    """The sha256 of the low-rank changes of the embedding model; empty if it has none."""
     activate_at: float = 0.0
     """The lowest sum of all scores with which the best capability is activated. With a lower sum,
     the message may want no capability at all."""
@@ -92,17 +93,19 @@ class RoutingProfile:
     priors: Mapping[str, float] = field(default_factory=dict)
     """The weight of each of `core.routing.priors.PRIORS`; a prior without a weight is off."""
     lowest_hit: float = 0.2
-    """The action `discover` shows the capabilities above this score (docs/design/routing.md)."""
+    """The tool `capability`, action `discover`, shows the capabilities above this score
+    (docs/design/routing.md)."""
 
     def check(
         self, model: str, quantisation: str, pooling: str, revision: str = "", adapter: str = ""
     ) -> None:
         """Check that the loaded model is the one that the constants were calibrated for.
 
-        `adapter` is the sha256 of the low-rank changes that come with it.
+        The arguments describe the loaded model; `adapter` is the sha256 of its low-rank changes.
+        `revision` and `adapter` are compared only if the profile has them.
 
         Raises:
-            ProfileMismatchError: id, quantisation, pooling, revision or adapter differ.
+            ProfileMismatchError: one of the compared values differs.
         """
         mine = [self.model, self.quantisation, self.pooling]
         theirs = [model, quantisation, pooling]
@@ -152,7 +155,7 @@ class Eligible:
     capabilities: tuple[CapabilitySpec, ...]
     left_out: dict[str, int]
     unusable: tuple[UnusableCapability, ...] = ()
-    """Those left out for a reason in `UNUSABLE`, which a person could put right."""
+    """The capabilities that were left out for a reason in `UNUSABLE`."""
 
     @cached_property
     def ids(self) -> frozenset[CapabilityId]:
@@ -171,7 +174,7 @@ def fingerprint(text: str) -> str:
 
 
 def before_model(text: str, *, is_enabled: bool) -> Decision | Passages:
-    """Return a decision to abstain if a message needs no routing, else its parts to compare.
+    """Return a decision to abstain if a message needs no routing, else the message's parts.
 
     `is_enabled` says that routing is on in the session.
     """
@@ -243,7 +246,7 @@ def scores(message: "Vectors", candidates: Sequence[Candidate], top_k: int) -> l
     """Return the score of every candidate, best first; equal scores keep the order of `candidates`.
 
     A score is the mean of the `top_k` largest cosines of `message`, a unit vector, with the
-    candidate's triggers.
+    candidate's triggers; 0 if it has none.
     """
     import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 

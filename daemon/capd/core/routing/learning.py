@@ -34,15 +34,15 @@ MOST_BY_CALLS = 0.15
 the one for a project. A server's text may have led the model to a call, so calls raise the part for
 all capabilities to 0 at most."""
 STEP_UP = 0.15
-"""Added to a capability's two parts of an offset each time it was wanted. This value and the next
-two were tuned with `bench/routing_learning.py`, on messages of writers that its tables do not
-report."""
+"""Each time a capability was wanted, this is added to its own part of the offset, and to its part
+in the project. This value and the next two were tuned with `bench/routing_learning.py`, on messages
+of other writers than those in the tables that it prints."""
 STEP_DOWN = 0.15
 """If a capability is switched off, this value times its score is subtracted from its part for all
 projects. Its part in the project becomes 0."""
 STEP_OF_ALL = 0.1
-"""Added to the part for all capabilities, times the difference between the score and the right
-score (0 or 1)."""
+"""How much the part for all capabilities changes: by this value times the score after a call (up)
+or after switching off (down), and by this value times 1 - score after switching on (up)."""
 PLAUSIBLE = 0.02
 """If a person switches on a capability to which the message gave a lower score, the part for all
 capabilities does not change: the message was not about this capability."""
@@ -168,7 +168,8 @@ class History:
     def add(self, label: RoutingLabel) -> bool:
         """Add a label; return whether it counts.
 
-        It does not count if the same message has given the same label before.
+        It does not count if the same message has given the same label before, if the score is not
+        within 0 to 1, or if the limits on labels leave no room for it.
         """
         if not 0 <= label.score <= 1 or self._has(label):
             return False

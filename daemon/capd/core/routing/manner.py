@@ -166,7 +166,8 @@ _REQUEST = lazy_pattern(
 def signs(text: str) -> tuple[float, ...]:
     """Return how strong each of `SIGNS` is in a message, from 0 to 1.
 
-    Such a sign, for example a complaint, says that the message needs no tool.
+    A sign, for example a complaint, says that the message needs no tool. Only `request` says that
+    it needs one.
     """
     tokens = text.split()
     machine = sum(1 for token in tokens if _MACHINE_WORD.match(token)) / max(1, len(tokens))

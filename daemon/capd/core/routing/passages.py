@@ -1,10 +1,11 @@
-"""Divides a long message into the passages that are compared one by one.
+"""Divides a long message into passages, each of which is compared with the capabilities.
 
 In a long message, what the user wants is often one sentence of many: "... The tests were green
 yesterday. Could you see who changed the parser last week? I have to leave at five." A vector of the
-whole says little about that sentence. So a long message is compared several times: by its ends, and
-by each of its passages, which are sentences or runs of short ones. The one in which a capability
-stands out most decides (`core.routing.deciding`). docs/design/routing.md has the measurements.
+whole message says little about that sentence. So a long message is compared several times: by its
+ends, and by each of its passages, which are sentences or runs of short ones. The part in which a
+capability scores highest decides (`core.routing.deciding`). docs/design/routing.md has the
+measurements.
 
     a short message ──> the message itself
     a long one ──> its ends, passage 1, passage 2, ...
@@ -37,7 +38,7 @@ class Passages:
     ends: str
     """A short message itself; the beginning and the end of a long one."""
     others: tuple[str, ...] = ()
-    """The passages of a long message, in its order."""
+    """The passages of a long message, in the order in which they stand there."""
 
     @property
     def each(self) -> tuple[str, ...]:

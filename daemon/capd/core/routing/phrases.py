@@ -2,8 +2,8 @@
 
 A person who writes a trigger expects it to work, however low the message scores. So if a message
 contains a trigger of two to four words, or five words in a row of a longer one, its capability is
-at least suggested. A message that consists of a trigger usually switches its capability on
-(`core.routing.deciding`). Triggers that a server gave itself (`core.taps.tool_triggers`) do not
+at least suggested. A message that is a trigger as a whole usually switches the trigger's capability
+on (`core.routing.deciding`). Triggers that a server gave itself (`core.taps.tool_triggers`) do not
 count: a server with the trigger "run tests" would be suggested in every conversation.
 """
 
@@ -15,7 +15,7 @@ from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import CapabilityId, CapabilitySpec
 
 RUN = 5
-"""A message that has this many words in a row of a trigger contains the trigger."""
+"""A message with this many words in a row of a longer trigger counts as containing the trigger."""
 LEAST_WHOLE = 2
 """A trigger of fewer words does not count within a longer message: people mention single words
 without wanting a tool."""
@@ -35,7 +35,7 @@ class ContainedTriggers:
 
 
 def written_triggers(capability: CapabilitySpec) -> tuple[str, ...]:
-    """Return the triggers that somebody wrote: all but those that its servers gave themselves."""
+    """Return a capability's triggers, except those that its servers gave themselves."""
     if not capability.tool_triggers:
         return (*capability.triggers, *capability.extra_triggers)
     of_tools = frozenset(capability.tool_triggers)

@@ -1,12 +1,13 @@
 """A learnt linear map of the embedding model's vectors.
 
 The model puts texts of one subject near each other. The projection turns its vectors so that a
-message comes nearer to the phrases of the capability that it asks for: a vector x of length 1
-becomes x + x @ down @ up, scaled to length 1. `bench/routing_projection.py` learns the two matrices
-and `none`, a vector that speaks for "no capability".
+message comes nearer to the phrases of the capability that the message asks for: a vector x of
+length 1 becomes x + x @ down @ up, scaled to length 1. `bench/routing_projection.py` learns the two
+matrices and `none`, a vector that speaks for "no capability".
 
-The stored vectors of phrases stay those of the model. The cosine of two projected vectors a and c
-is c @ image(a) / length(c), so a catalog needs one number more for each phrase: its length.
+The stored vectors of phrases stay those of the model. The cosine of the projections of a message a
+and a phrase c is c @ image(a) / length(c), where length(c) is the length of c + c @ down @ up. So a
+catalog needs one number more for each phrase: this length.
 """
 
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Projection:
         return lengths
 
     def projected(self, vectors: "Vectors") -> "Vectors":
-        """Return the projection of one vector or of rows, each of length 1; 0 stays 0."""
+        """Return the projection, of length 1, of one vector or of each row; 0 stays 0."""
         projected: Vectors = self.turned(vectors) / self.lengths(vectors)[..., None]
         return projected
 

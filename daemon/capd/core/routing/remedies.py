@@ -8,7 +8,7 @@ from capd_protos.ledger import ActivationNote, DecisionNote
 MOST_NAMED = 3
 _ALL_KEYS = "capd secret list names the keys that are missing"
 CLOSE = 2
-"""How many of the best candidates the message may have meant, if there was no clear winner."""
+"""For how many of the best candidates remedies are named, if there was no clear winner."""
 
 
 @dataclass(frozen=True, slots=True)

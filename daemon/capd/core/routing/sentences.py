@@ -145,7 +145,7 @@ def act(sentence: str) -> Act:
 def sentence_signs(text: str) -> tuple[float, ...]:
     """Return how strong each of `SENTENCE_SIGNS` is in a message, from 0 to 1.
 
-    Such a sign says what its sentences do, for example that one of them asks for something.
+    A sign says what the message's sentences do, for example that one of them asks for something.
     """
     acts = [act(each) for each in sentences(text)]
     first, last = acts[0], acts[-1]

@@ -100,16 +100,16 @@ class Siblings:
     """Finds messages that may mean either of two siblings.
 
     Siblings are capabilities whose names share their first part, such as `database-postgres` and
-    `database-sqlite`. The families are found with the first message that needs them, or by
-    `prepare`: for ten thousand capabilities that takes a quarter of the time of everything else
-    that routing prepares.
+    `database-sqlite`; together they are a family. The families are found with the first message
+    that needs them, or by `prepare`. For ten thousand capabilities, finding them takes a quarter of
+    the time of everything else that routing prepares.
     """
 
     def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
         self._capabilities = capabilities
 
     def prepare(self) -> None:
-        """Find the families, unless that is done. Ten thousand capabilities take 0.7 s."""
+        """Find the families if they are not known yet. Ten thousand capabilities take 0.7 s."""
         _ = self._families
 
     @cached_property
@@ -122,11 +122,13 @@ class Siblings:
         ranked: Sequence[Score],
         favoured: Mapping[str, Collection[CapabilityId]],
     ) -> tuple[CapabilityId, ...]:
-        """Return the best capability and its plausible siblings, best first, if none is named.
+        """Return the best capability and its plausible siblings, best first, if any may be meant.
 
         Siblings are capabilities whose names share their first part. The result is empty if the
-        best one is clearly meant. `ranked` has the scores of capabilities, best first. `favoured`
-        are the capabilities that each prior makes more likely.
+        best one is clearly meant: the message names it, or something in `SPEAKING` favours it and
+        none of these siblings. It is also empty if no sibling is plausible. `ranked` has the scores
+        of capabilities, best first. `favoured` has the capabilities that each prior, and what was
+        learnt, make more likely.
         """
         if not ranked:
             return ()
@@ -174,9 +176,9 @@ class Siblings:
         others: Collection[CapabilityId],
         favoured: Mapping[str, Collection[CapabilityId]],
     ) -> bool:
-        """Tell whether the message names `one`, or the project favours it and none of `others`.
+        """Tell whether the message names `one`, or something favours it and none of `others`.
 
-        `said` are the words of the message.
+        Only what is in `SPEAKING` counts. `said` are the words of the message.
         """
         if not self._families.marks[one].isdisjoint(said):
             return True
@@ -223,14 +225,14 @@ class _Usage:
         return frozenset(self._described[id_]).union(*self._phrases[id_])
 
     def typical(self, id_: CapabilityId) -> set[str]:
-        """Return the words that at least the share `SHARE` of a capability's phrases has."""
+        """Return the words that occur in a share of at least `SHARE` of a capability's phrases."""
         return {word for word, share in self._shares[id_].items() if share >= SHARE}
 
     def is_own(self, id_: CapabilityId, word: str) -> bool:
         """Tell whether a message with this word names the capability.
 
-        At least two of its phrases must have the word, and its share of phrases with the word must
-        be `EXCLUSIVE` times that of any other capability.
+        At least two of the capability's phrases must have the word. The share of its phrases with
+        the word must be at least `EXCLUSIVE` times that of any other capability.
         """
         share = self._shares[id_][word]
         others = max((each for each, whose in self._largest[word] if whose != id_), default=0.0)

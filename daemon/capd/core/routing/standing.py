@@ -45,7 +45,8 @@ LEARNT_STANDING = (
     "learnt_above_mean",
     *(f"learnt_best_{evidence}_if_{gate}" for gate in _GATES for evidence in _LEARNT_GATED),
 )
-"""The same for the evidence of projected vectors, which compares no words."""
+"""The names of the values that `learnt_standing` returns, in order. They are like those of
+`STANDING`, without the evidence that compares words."""
 
 _SIGN_AT = {name: at for at, name in enumerate((*SIGNS, *SENTENCE_SIGNS))}
 
@@ -91,7 +92,7 @@ def learnt_standing(
     """Return how the best capabilities stand out by the learnt projection of vectors.
 
     The results are the values of `LEARNT_STANDING`, all 0 if there are no capabilities. The
-    arguments are those of `standing`.
+    arguments are as for `standing`, but `columns` has the evidence from projected vectors.
     """
     triggers = columns["triggers"]
     if not len(triggers):

@@ -1,7 +1,7 @@
 """Routes by a message's words alone, while the embedding model is not ready.
 
 `sure` is for a user's message: it returns a capability only if the message contains a whole trigger
-of it, and of no other. `fitting` ranks capabilities for somebody who chooses from a list.
+of exactly one capability. `fitting` ranks capabilities for somebody who chooses from a list.
 """
 
 from collections.abc import Sequence

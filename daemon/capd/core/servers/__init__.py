@@ -1,1 +1,1 @@
-"""Servers: their identity, their leases, and when they may start again."""
+"""Servers: how they are identified, shared, started and confined, and when they start again."""

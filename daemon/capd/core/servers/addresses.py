@@ -36,7 +36,10 @@ class Addresses:
         self._not_before = [float("-inf")] * count
 
     def choose(self, now: float, tried: Collection[int] = ()) -> int | None:
-        """Return the index of the URL to try at `now`; None if each was `tried` in this start."""
+        """Return the index of the URL to try at `now`; None if all are in `tried`.
+
+        `tried` are the indexes of the URLs that were tried in this start.
+        """
         rest = [at for at in range(len(self._failures)) if at not in tried]
         usable = [at for at in rest if self._not_before[at] <= now]
         if usable:

@@ -6,6 +6,7 @@ be read. A server can change this chain while it is read: its processes end, the
 other parents, and pids are reused. So the chain is read twice, and both readings decide:
 
     found by both readings                                      verdict
+    the process is in a pid namespace not visible from here     outside
     the kernel says that the process has ended                  gone
     it is in one of capd's cgroups, or has a server's mark      descendant
     the daemon is in one of the two chains                      descendant
@@ -71,7 +72,7 @@ class PeerFacts:
     pid: int
     """Its pid; 0 if it is in a pid namespace that is not visible from here."""
     is_gone: bool
-    """Whether it has ended, seen after both readings."""
+    """Whether the process had ended when both readings were done."""
     chains: tuple[Chain, Chain]
     is_marked: bool = False
     """Whether it is in a server's cgroup, or has a server's mark."""

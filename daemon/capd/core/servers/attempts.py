@@ -32,7 +32,7 @@ class Attempts:
     failures: int = 0
     """Failures in a row since it last served for `STEADY` seconds."""
     not_before: float = 0.0
-    """The time of the next attempt, on the clock of `now`."""
+    """The earliest time of the next attempt, on the clock of `now`."""
     is_failed: bool = False
     """Whether the server failed so often that it is started once a minute at most."""
     is_parked: bool = False
@@ -54,7 +54,8 @@ class Attempts:
         self.failures += 1
         self.last_error = reason
         self.is_parked = parks
-        # Later attempts are so far apart that the window alone would let them come sooner again.
+        # A failed server stays failed: its attempts are a minute apart, so the window alone would
+        # soon allow more of them.
         self.is_failed = not self._window.record(now) or self.is_failed
         delay = PROBE_AFTER if self.is_failed else _BACKOFF.delay(self.failures, jitter)
         self.not_before = now + delay

@@ -1,7 +1,10 @@
 """Computes the command line that runs a server in a container.
 
-    nothing of this machine   except its project, under the same path, and its secrets
-    no network                unless its definition asks for one
+The server gets:
+
+    nothing of this machine   except the session's project, under the same path, and the secrets
+                              that the definition names
+    no network                unless the definition asks for one
     nothing that stays        read-only root, `/tmp` in memory, removed when the server ends
     no extra rights           no capabilities, no new privileges, bounds on memory, processes, CPUs
 
@@ -84,7 +87,7 @@ class Engine:
 
     @property
     def inside(self) -> str:
-        """The value of `--user` with which files that the server writes belong to the user."""
+        """The value of `--user`. With it, files that the server writes belong to capd's user."""
         return "0:0" if self.is_rootless else f"{self.user}:{self.group}"
 
     @property
@@ -111,7 +114,7 @@ class ContainerRequest:
 
 
 def wrong_with_container(server: ServerSpec) -> str:
-    """Return why `server` cannot run in its container; empty if it can, or has none."""
+    """Return why `server` cannot run in its container; empty if it can, or if it has none."""
     spec = server.container
     if spec is None:
         return ""
@@ -193,7 +196,7 @@ def refuse_project(request: ContainerRequest, kept: Iterable[str]) -> None:
     `kept` are folders that containers must not see, such as capd's own, without symlinks.
 
     Raises:
-        ContainerRefusedError: it does; the text names the folder.
+        ContainerRefusedError: the project contains such a folder or is in one.
     """
     if not request.project:
         return

@@ -1,6 +1,7 @@
-"""Decides whether a server starts on the far side of a bridge, and what the far side gets for it.
+"""Decides whether a server starts on the far side of a bridge, and what is sent there to start it.
 
-Clients on another host or in a container, the far side, reach this daemon over a bridge.
+A bridge connects this daemon with clients on another host or in a container: the far side. The
+server's definition says where the server of such a client runs:
 
     where = "host"      on this machine; refused if its command line names the project's folder
     where = "project"   on the far side, in the session's folder; a process there, the bridge's
@@ -27,8 +28,7 @@ from capd.core.servers.placeholders import Folders, has_folder_placeholder, reso
 from capd_protos.types import ClientFacts, ServerSpec
 
 NOWHERE = "/"
-"""The folder, on the far side, of a launcher that must not read the project's files: a stranger's
-files are not there."""
+"""The folder, on the far side, in which a launcher runs that must not read the project's files."""
 MOST_ORDER_BYTES = 1 << 20
 """The most bytes of an order: a runner reads no more."""
 
@@ -61,7 +61,7 @@ class FarOrder:
         """Return the order as the line that the runner reads.
 
         Raises:
-            FarRefusedError: it is too long.
+            FarRefusedError: the line has more than `MOST_ORDER_BYTES`.
         """
         order = {"argv": self.argv, "env": dict(self.env), "cwd": self.cwd}
         line = msgspec.json.encode(order) + b"\n"
@@ -104,7 +104,7 @@ def far_order(
     run in a strict sandbox.
 
     Raises:
-        FarRefusedError: it cannot run there.
+        FarRefusedError: the server cannot run there; the text says why.
         MissingValueError: a placeholder's key has no value.
     """
     name, bridge = server.name, place.bridge
@@ -150,9 +150,9 @@ def far_order(
 
 
 def with_roots(client: ClientFacts) -> ClientFacts:
-    """Return a client's facts with MCP roots: the session's folder on the far side.
+    """Return a client's facts with the capability `roots` added.
 
-    capd itself answers the server's request for them.
+    capd itself answers a server's `roots/list`, with the session's folder on the far side.
     """
     offered = members_or_none(client.capabilities)
     offered = {**offered, "roots": msgspec.Raw(b"{}")}

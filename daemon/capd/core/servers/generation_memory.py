@@ -3,13 +3,15 @@
 The generations are the handshake one (versions until 2025-11-25) and the stateless one
 (2026-07-28).
 
-    unknown ──answered a stateless client statelessly──> BOTH ──declined the handshake──> STATELESS
-       └──answered it with a handshake alone──> HANDSHAKE
+    a start tries first    it ends with     remembered from then on
+    stateless              stateless        BOTH; STATELESS stays STATELESS
+    stateless              the handshake    HANDSHAKE
+    the handshake          stateless        STATELESS
+    the handshake          the handshake    as before
 
-A start that tried the handshake first and succeeded proves nothing, because most servers of the
-stateless generation accept both. What is remembered also decides which sessions share an instance
-(docs/design/hostile-servers.md): a stateless server infers nothing from its connection, so all
-sessions may share it.
+The last row proves nothing, because most servers of the stateless generation accept both. What is
+remembered also decides which sessions share an instance (docs/design/hostile-servers.md): a
+stateless server infers nothing from its connection, so all sessions may share it.
 """
 
 from collections.abc import Mapping
@@ -32,7 +34,7 @@ PROBE_PATIENCE = 3.0
 """Seconds after which a process that does not answer `server/discover` also gets `initialize`. Some
 servers answer no request before their handshake."""
 SURE_PATIENCE = 30.0
-"""The limit, in seconds, for servers that are expected to answer: those that were seen to speak the
+"""The same limit for servers that are expected to answer: those that were seen to speak the
 stateless generation, and those over HTTP, where every request has a response. It is less than a
 start may take, because another version of such a server may speak only the handshake generation."""
 
@@ -105,8 +107,8 @@ class GenerationMemory:
     def scope(self, server: ServerSpec, identity: ServerIdentity, *, by_stateless: bool) -> str:
         """Return which sessions share an instance: the scope of the definition, or `shared`.
 
-        `shared` is for an instance that is started in the stateless generation of MCP.
-        `by_stateless` says that the client speaks that generation.
+        The result can be `shared` only for an instance that is started in the stateless generation
+        of MCP. `by_stateless` says that the client speaks that generation.
         """
         seen = self._seen.get(identity)
         is_open = not server.is_scope_fixed and (

@@ -1,9 +1,10 @@
 """Decides when two definitions are the same server, and when two sessions may share an instance.
 
-A server's identity is a hash of everything in its definition that changes its behaviour. Its name
-is not part of it: two definitions that differ only in the name are one server
-(docs/design/catalog.md). An instance is a running connection to a server. Sessions share one only
-within its scope, and only if they use the same secrets (docs/design/hostile-servers.md).
+A server's identity is a hash of everything in its definition that changes its behaviour. The name
+is not part of the identity: two definitions that differ only in the name are one server
+(docs/design/catalog.md). An instance is a running connection to a server. Sessions share an
+instance only within its scope, and only if they use the same secrets
+(docs/design/hostile-servers.md).
 """
 
 import hashlib

@@ -322,9 +322,9 @@ def launch(
 ) -> Launch:
     """Return how to start the command `argv` in an untrusted folder.
 
-    `found` is the result of `reading`, and `there` are those of its files that exist. `project` is
-    the folder's path, empty if the session has no project. `has_safe_path` says that the Python
-    interpreter knows `-P`, `can_enter` that npm's script shell can be set.
+    `found` is the result of `reading`, and `there` are the names of those files that exist.
+    `project` is the folder's path, empty if the session has no project. `has_safe_path` says that
+    the Python interpreter knows `-P`, `can_enter` that npm's script shell can be set.
     """
     words = tuple(argv)
     if not found.is_reading or not (there or found.is_always):
@@ -415,7 +415,7 @@ def _mentioned(words: Sequence[str]) -> FilesRead:
         if program_name(word) in _BY_PROGRAM:
             inner = _of_words(words[at : at + 50])
             found = _joined(found, inner, found.launcher or program_name(word))
-    # The shell's text may change the folder first, so what it names may be elsewhere.
+    # The text may change the folder first (`cd`), so a file that it names may be elsewhere.
     is_always = found.is_always or bool(found.project_file)
     return replace(found, project_file="", is_always=is_always)
 
@@ -434,7 +434,7 @@ def _of_text(text: str) -> FilesRead:
             inner = replace(inner, launcher="sh", is_always=True)
         if inner.is_reading or inner.project_file:
             found = _joined(found, inner, found.launcher or inner.launcher)
-    # The shell's text may change the folder first, so what it names may be elsewhere.
+    # The text may change the folder first (`cd`), so a file that it names may be elsewhere.
     is_always = found.is_always or bool(found.project_file)
     return replace(found, project_file="", is_always=is_always)
 
@@ -573,7 +573,7 @@ def _uv(words: Sequence[str], launcher: Launcher) -> FilesRead:
     options = _Options(more.at, (*options.flags, *more.flags))
     found = replace(_with_paths(found, options), own_arguments_at=options.at + 1)
     if options.values(frozenset({"--directory"})):
-        # It changes to a folder outside of the project before it reads anything.
+        # uv changes to a folder outside of the project before it reads anything.
         found = replace(found, names=frozenset(), own_arguments_at=-1)
         return found if found.project_file else _NOTHING
     modules = options.values(frozenset({"-m", "--module"}))
@@ -596,7 +596,7 @@ def _python(words: Sequence[str], _: Launcher) -> FilesRead:
     while at < len(words) and words[at].startswith("-") and words[at] not in {"-", "--"}:
         word = words[at]
         letters = word[1:] if not word.startswith("--") else ""
-        # Letters may be joined: `-Im module` is isolated.
+        # Options of one letter may be joined: `-Im module` is `-I -m module`, which is isolated.
         before, ending, _rest = _cut_at(letters, "mcWX")
         is_safe = is_safe or "I" in before or "P" in before
         if ending in {"m", "c"}:

@@ -1,8 +1,8 @@
 """Parses what an authorization server answers: its redirect, and its device grant (RFC 8628).
 
 The redirect arrives in one of two ways: a browser on this machine opens it at a local port, or a
-person copies its address from a browser elsewhere and pastes it. In both cases its `state` must be
-that of the login that waits, so that the code of another login is never redeemed.
+person copies its address from a browser elsewhere and pastes it. In both cases the redirect's
+`state` must be that of the login that waits, so that the code of another login is never redeemed.
 """
 
 import secrets
@@ -26,7 +26,7 @@ _TOO_MANY, _FAULT = 429, 500
 
 
 class PasteError(CapdError):
-    """The pasted text cannot be used; the text says what to paste instead."""
+    """The pasted text cannot be used; the error's text says what to paste instead."""
 
 
 class DeviceError(CapdError):
@@ -73,7 +73,7 @@ def read_pasted(text: str, redirect: str, state: str) -> Answer:
     `redirect` is the redirect address of the login, without a query, and `state` is its state.
 
     Raises:
-        PasteError: it is not this login's redirect.
+        PasteError: `text` is not this login's redirect, or the redirect has no code.
     """
     wanted = f"the browser shows an address that begins with {redirect}, and cannot open it"
     if len(text) > MOST_PASTED:
@@ -121,7 +121,7 @@ def read_grant(document: object) -> DeviceGrant:
     """Return the device grant in the decoded JSON of a device authorization response.
 
     Raises:
-        DeviceError: a member is missing, or the code is too long to type.
+        DeviceError: a member is missing or invalid, or the code is too long to type.
     """
     members = document if isinstance(document, dict) else {}
     device_code = _text(members.get("device_code"), _MOST_DEVICE_CODE)

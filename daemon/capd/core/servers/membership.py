@@ -2,8 +2,9 @@
 
     namespace   a pid namespace: no process leaves it, and all end with its first one
     cgroup      a control group of its own: forked processes stay in it
-    sweep       the guard (the server's parent process), then the daemon, adopt orphans;
-                inherited marks find the processes that lost both (capd_protos/tree_marks.py)
+    sweep       orphans are adopted by the guard (the server's parent process), or by the daemon
+                if the guard is dead; if both are dead, inherited marks find the orphans
+                (capd_protos/tree_marks.py)
     group       a process group: a process that leaves it is not found
 
 A stronger method is used in addition to the weaker ones below it, never instead.
@@ -32,11 +33,11 @@ def strongest_method(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool
 def is_adopted(mark: Mark, limit: int | None, value: str, *, own_limit: int | None) -> bool:
     """Tell whether an orphan that became the daemon's child belongs to a server.
 
-    This happens when the server's guard is dead. A guard marks the processes of its server twice
-    (`capd_protos/tree_marks.py`): with an environment variable and with a low hard limit of file
-    locks. `mark` is the server's mark; `value` and `limit` are those of the orphan. A process may
-    lower that limit but not raise it, so any limit below `own_limit`, the daemon's own, is a mark.
-    None means no limit.
+    Orphans become the daemon's children if the server's guard is dead. A guard marks the processes
+    of its server twice (`capd_protos/tree_marks.py`): with an environment variable and with a low
+    hard limit of file locks. `mark` is that of all servers of this daemon; `value` and `limit` are
+    the orphan's variable and limit. A process may lower that limit but not raise it, so any limit
+    below `own_limit`, the daemon's own, is a mark. None means no limit.
     """
     is_lower = limit is not None and (own_limit is None or limit < own_limit)
     return is_lower or value == mark.of_server

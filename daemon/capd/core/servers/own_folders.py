@@ -4,15 +4,16 @@ A server may need a part of them: a tap's scripts are below `data/taps`, a share
 `state/shared`, and a user may have a script beside the configuration. Such a part stays visible if
 the server's program or working directory is in it, or if a word of its definition names it.
 
-    config   hidden; if the server needs an entry that is not capd's, all such entries are kept;
-             `own` is kept for a server of the user's own tap that needs it
-    state    hidden; `shared`, or its own folder in `empty`, is kept if the server runs in it
-    data     hidden; `bin` (the launcher) is kept to read; `taps/NAME` is kept, read-only unless it
-             is the tap that defines the server; `packages/DIGEST` is kept to read if it is named
+    config   hidden; if the server needs an entry that is not capd's, all entries that are not
+             capd's are kept; `own` is kept for a server of the user's own tap that needs it
+    state    hidden; `shared`, or a folder in `empty`, is kept if the server needs it
+    data     hidden; `bin` (the launcher) is kept, read-only; `taps/NAME` is kept if the server
+             needs it, read-only unless this tap defines the server; `packages/DIGEST` is kept,
+             read-only, if the server needs it
     cache, run   hidden; the socket is kept for a server that may connect
 
-If the server's program or working directory is in such a folder, and the rules keep no part of the
-folder, then the whole folder stays visible.
+If the server's program or working directory is in one of these folders, and the rules keep no part
+of that folder, then the whole folder stays visible.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,8 @@ from typing import Literal
 from capd.core.lazy_patterns import lazy_pattern
 
 OWN_ENTRIES = ("config.toml", "clients.toml", "taps.toml", "secrets.env", "overlays", "own", ".")
-"""Entries of `config` whose names begin like this are capd's own, temporary files included."""
+"""An entry of `config` whose name begins with one of these is capd's own. This includes capd's
+temporary files."""
 _OWN_TAP = "own"
 _LAUNCHERS = "bin"
 _TAPS = "taps"
@@ -151,7 +153,7 @@ def _until_its_end(text: str, at_least: int) -> str:
 def _kept(kind: Kind, below: str, needs: FolderNeeds) -> dict[str, Access]:
     """Return the entries of a folder that stay visible, because the server needs one of them.
 
-    `below` is the path in the folder that it needs.
+    `below` is the path that it needs, relative to the folder of this `kind`.
     """
     first, _, rest = below.partition("/")
     if kind == "state":

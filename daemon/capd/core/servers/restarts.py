@@ -43,10 +43,13 @@ class Backoff:
         self._factor = factor
 
     def delay(self, failures: int, jitter: float) -> float:
-        """Return the seconds to wait after `failures` failures in a row, at least one.
+        """Return the seconds to wait after `failures` failures in a row.
 
         `jitter` in [0, 1) chooses a point between this wait and the next longer one, so that
         servers that failed at the same time do not start again at the same time.
+
+        Raises:
+            ValueError: `failures` is less than 1.
         """
         if failures < 1:
             raise ValueError("a back-off follows at least one failure")

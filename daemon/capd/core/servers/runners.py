@@ -41,5 +41,5 @@ def advice(command: str) -> str:
 
 
 def path_advice(command: str) -> str:
-    """Return what to do if `command`, a path, is no program, as a clause for a person."""
+    """Return what to do if `command`, a path, is not a program, as a clause for a person."""
     return _ONE_WORD if len(command.split()) > 1 else "correct the command's path"

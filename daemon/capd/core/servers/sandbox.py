@@ -1,10 +1,10 @@
 """Computes how a server is started in its sandbox, from its level and the machine's features.
 
     off      as if its user had started it; only its guard, a parent process, is added
-    guard    the same, but masked paths and capd's own folders are hidden, and it can neither
-             read nor signal processes other than its own
-    strict   system read-only, its project and a cache of its own to write in, no home, and
-             no network unless the user allowed it
+    guard    the same, but masked paths and capd's own folders are hidden, and the server can
+             neither read nor signal processes other than its own
+    strict   the system is read-only; the server can write to its project and a cache of its own,
+             sees no home, and has no network unless the user allowed it
 
 A mask is a set of paths with credentials, such as `ssh` for `~/.ssh`. If the user has asked for
 `strict` or for masks, and the machine cannot enforce them, the server does not start. What `guard`
@@ -135,7 +135,7 @@ PRIVILEGED = frozenset(
 systems, or trace other processes."""
 
 _NOTHING = FolderCover()
-_TEMPORARY = "/tmp"  # noqa: S108  # nothing is written there: it is what others write that is hidden
+_TEMPORARY = "/tmp"  # noqa: S108  # capd writes nothing there: it hides what others wrote
 _NO_BWRAP = "bwrap is not there or may make no namespaces: install bubblewrap"
 _OR_LESS = "or let it have less of it: [sandbox] in config.toml"
 
@@ -216,14 +216,15 @@ class Confinement:
     environment: dict[str, str] = field(default_factory=dict)
     """Environment variables to add to the server's own."""
     guard_options: tuple[str, ...] = ()
-    """Options for the guard, by which it confines itself and so everything below it."""
+    """Options with which the guard confines itself, and so every process below it."""
     aside: str = ""
     """Why this server's sandbox is weaker than usual, for a person; empty if it is not."""
 
     def description_with(self, held: Collection[str]) -> str:
         """Return the sandbox of a server for a person.
 
-        `held` is what its guard enforces: `hidden`, `apart`.
+        `held` is what the server's guard enforces: `hidden` (capd's folders are hidden) and
+        `apart` (processes outside of the sandbox cannot be signalled).
         """
         words = [each for name, each in _HELD.items() if name in held]
         text = ", ".join([self.description, *words])
@@ -359,7 +360,7 @@ def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
 
 
 _NARROW = ("--narrow",)
-"""The option for the guard of a `strict` server: forbid what namespaces and Landlock do not."""
+"""The option for the guard of a `strict` server: also forbid what namespaces and Landlock allow."""
 
 
 def _strict(

@@ -3,7 +3,7 @@
 Servers that keep state between calls, such as browsers and shells, and servers by URL serve one
 session each. Other stdio servers are shared by the sessions of a project, which have the same
 working directory and roots (docs/design/hostile-servers.md). A server that speaks the stateless
-generation may be shared by all sessions (`core.servers.generation_memory`), unless
+generation of MCP may be shared by all sessions (`core.servers.generation_memory`), unless
 `is_scope_fixed`.
 """
 
@@ -27,7 +27,7 @@ _BY_PLACE = lazy_pattern(
 
 
 def is_scope_fixed(command: str, args: Sequence[str], transport: str) -> bool:
-    """Tell whether a server keeps its default scope, even if it speaks the stateless generation.
+    """Tell whether a server keeps its default scope, even if it speaks MCP's stateless generation.
 
     The scope says which sessions share the server. The result is true if the server keeps state, or
     if its command line names files relative to its folder. For a server by URL it is false.

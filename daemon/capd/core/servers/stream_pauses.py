@@ -1,4 +1,4 @@
-"""Decides how long to wait before a stream that the server ended is continued.
+"""Decides how long capd waits before it continues a stream that the server has ended.
 
 A server may ask for a pause (`retry`), even one of 0 seconds: some servers end each stream on
 purpose, so that the client polls. The first pause is what the server asks for. Each later one has a
@@ -11,7 +11,7 @@ USUAL = 1.0
 LEAST = 0.1
 """The fewest seconds to wait before the second and each later continuation."""
 LONGEST = 1.0
-"""Seconds up to which the lower bound grows while streams bring nothing."""
+"""The highest lower bound, in seconds. The bound grows while streams bring no message."""
 
 
 class StreamPauses:

@@ -28,13 +28,17 @@ FAST_PROCESSES = 25
 SPAN = 2.0
 """Seconds over which growth is measured. On a busy machine memory grows in bursts."""
 SHARE_IN_HASTE = 0.5
-"""A tree that grows fast may take only this share of the memory limit. Filling 6 GiB takes 3 s on
-an idle machine, and took 28 s on a busy one, in which every other program had to wait."""
+"""A tree that grows fast may take only this share of the memory limit, unless the user has set the
+limit. Filling 6 GiB takes 3 s on an idle machine, and took 28 s on a busy one, in which every other
+program had to wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The memory and the number of processes of a server's process tree, without its guard."""
+    """The memory and the number of processes of a server's process tree.
+
+    The guard, the process that capd puts above the server, is not counted.
+    """
 
     processes: int
     size_bytes: int
@@ -76,10 +80,11 @@ class TreeLimits:
 
 
 def usual_limits(processes: int, memory_mib: int | None, machine_bytes: int) -> TreeLimits:
-    """Return the limits for a machine with `machine_bytes` of memory; 0 if that is unknown.
+    """Return the limits of each server's process tree on this machine.
 
-    `processes` and `memory_mib` are the user's limits for one tree. None stands for the default:
-    half of the machine's memory, and at most 6 GiB.
+    `processes` and `memory_mib` are the user's limits; `memory_mib` is None for the default: half
+    of the machine's memory, and at most 6 GiB. `machine_bytes` is the machine's memory, 0 if
+    unknown.
     """
     if memory_mib is not None:
         return TreeLimits(processes, memory_mib * MIB)
@@ -99,7 +104,10 @@ class TreeLooks(Generic[K]):
         """Seconds until the next sample."""
 
     def look(self, trees: Mapping[K, Tree], now: float) -> dict[K, str]:
-        """Store the samples of all trees at `now`; return, by tree, which limit is exceeded."""
+        """Store the samples of all trees at `now`; return which of them exceed a limit, and which.
+
+        The values are the texts of `TreeLimits.excess`.
+        """
         self._seen = {key: (*self._lately(key, now), (now, tree)) for key, tree in trees.items()}
         self._looked_at = now
         growths = {key: self._growth(key) for key in trees}
