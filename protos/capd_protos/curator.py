@@ -77,9 +77,9 @@ class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
 class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     """Give a user's message to a session.
 
-    A prompt hook waits `patience` seconds for the reply. If `longest` is more than `patience`, a
-    turn that is not decided soon is held, for example because the embedding model is still loading:
-    the reply comes early and has `is_held`. The client then sends the message again, with
+    A prompt hook waits `patience` seconds for the reply. If `longest` is more than `patience`, the
+    turn may be held: if it is not decided soon, for example because the embedding model is still
+    loading, the reply comes early and has `is_held`. The client then sends the message again, with
     `is_again`, and waits up to `longest` seconds for the result.
     """
 

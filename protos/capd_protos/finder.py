@@ -1,8 +1,8 @@
 """Messages of the finder, the actor that searches tools and skills.
 
 A capability grants the tools of its servers that its filter lets through. The catalog is everything
-installed. An overlay is a file that changes what a tap defines, such as a tool's name. A wire name
-is the name under which clients know a tool.
+installed. An edit changes how clients see a tool, such as its name (docs/tools.md). A wire name is
+the name under which clients know a tool.
 """
 
 from typing import Literal
@@ -85,13 +85,13 @@ class ToolHit(msgspec.Struct, frozen=True, omit_defaults=True):
     via: CapabilityId | None = None
     """A capability that grants it, preferably one whose secrets are stored."""
     edit: ToolEdit | None = None
-    """How the definition was changed by an overlay; None if it was not."""
+    """The edit that has changed the definition; None if there is none."""
     listed: bytes = b""
     """The definition before its edit, if a single edited tool was looked up."""
 
     @property
     def shown_name(self) -> ToolName:
-        """Return the part of the tool's wire name after `<server>__`; an overlay may change it."""
+        """Return the part of the tool's wire name after `<server>__`; an edit may change it."""
         return ToolName(self.edit.name) if self.edit and self.edit.name else self.name
 
 
@@ -302,7 +302,7 @@ class CuratedTool(msgspec.Struct, frozen=True):
 
     hit: ToolHit
     is_clear: bool
-    """Whether the tool's score reaches the threshold from which a message clearly means a tool."""
+    """Whether the message clearly means this tool, by the rules of `core/tools/curation.py`."""
     is_pinned: bool = False
 
 

@@ -56,8 +56,8 @@ class Mark(NamedTuple):
         """Return the hard limit of file locks that marks a server's processes.
 
         `ceiling` is the daemon's own hard limit; None for none. A daemon that was itself started by
-        a server of another capd has one. Then the limit only shows that a process is a server's,
-        and the variable shows of which daemon.
+        a server of another capd has such a limit. Then the result is below the ceiling, and names
+        no daemon; only the variable does.
         """
         limit = _MAGIC | int(self.home, 16) << _LIFE_BITS | int(self.life[: _LIFE_BITS // 4], 16)
         return limit if ceiling is None else max(0, min(limit, ceiling - 1))

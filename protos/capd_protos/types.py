@@ -1,6 +1,7 @@
 """Ids and values that several messages and rules use.
 
-A tap is a folder of capabilities and skills. An overlay is a file that changes what a tap defines.
+A tap is a folder of capabilities and skills. An overlay is a folder with changes to what a tap
+defines. An edit, in an overlay or a tap, changes how clients see a tool (docs/tools.md).
 """
 
 from typing import Literal, NewType
@@ -110,7 +111,7 @@ class OAuthClient(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ArgumentEdit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an overlay changes one argument of a tool."""
+    """How an edit changes one argument of a tool."""
 
     argument: str
     """The argument's name in the server's definition."""
@@ -125,7 +126,7 @@ class ArgumentEdit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolEdit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an overlay changes one tool; an empty field keeps the server's own value."""
+    """How an edit changes one tool; an empty field keeps the server's own value."""
 
     server: ServerName
     tool: ToolName
@@ -136,7 +137,7 @@ class ToolEdit(msgspec.Struct, frozen=True, omit_defaults=True):
     is_disabled: bool = False
     arguments: tuple[ArgumentEdit, ...] = ()
     file: str = ""
-    """The file of the overlay."""
+    """The file that contains the edit."""
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -184,7 +185,7 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     sandbox: str = ""
     """The sandbox that the definition asks for, such as `strict+network`; empty for none."""
     edits: tuple[ToolEdit, ...] = ()
-    """How overlays change its tools; not part of its identity."""
+    """The edits of its tools; not part of its identity."""
     least_sandbox: SandboxLevel = "off"
     """The weakest sandbox in which it may run for the session that asks; not part of its identity.
     """
@@ -344,10 +345,10 @@ class LearntEntry(msgspec.Struct, frozen=True):
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool as its server lists it. The bytes pass unchanged unless an overlay edits the tool."""
+    """A tool as its server lists it. The bytes pass unchanged unless the tool is edited."""
 
     name: ToolName
-    """Its name at the server, even if an overlay renames it: rules match this name."""
+    """Its name at the server, even if an edit renames it: rules match this name."""
     json: bytes
     """The whole definition as the server wrote it, with the changes of `edit`."""
     edit: ToolEdit | None = None
@@ -355,7 +356,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def shown_name(self) -> ToolName:
-        """Return the part of the tool's wire name after `<server>__`; an overlay may change it."""
+        """Return the part of the tool's wire name after `<server>__`; an edit may change it."""
         return ToolName(self.edit.name) if self.edit and self.edit.name else self.name
 
 

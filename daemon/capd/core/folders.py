@@ -1,7 +1,7 @@
 """Tells whether a path is in a folder, by their texts alone.
 
-Both are absolute and normalised, apart from a slash at the end of the folder. Whoever must see
-through links resolves both first.
+Both are absolute and normalised, apart from a slash at the end of the folder. A caller that has to
+follow symbolic links resolves both first.
 """
 
 

@@ -129,7 +129,7 @@ class _Postings:
         is_first = is_other_term | (np.diff(number_of, prepend=-1) != 0)
         entries = np.flatnonzero(is_first)
         self.counts: Indexes = np.diff(entries, append=len(order)).astype(np.int32)
-        """How often the term of each entry is in its document."""
+        """For each posting, how often its term is in its document."""
         self.numbers: Indexes = number_of[entries]
         starts = np.flatnonzero(is_other_term[entries])
         self._keys = key_of[entries[starts]]
@@ -282,7 +282,7 @@ def _ngrams(text: str) -> list[str]:
 
 
 def _ngram_hashes(texts: Iterable[str]) -> Iterator[list[int]]:
-    """Yield the hashes of each text's n-grams. Those of a word are computed once."""
+    """Yield the hashes of each text's n-grams. The hashes of a repeated word are cached."""
     known: dict[str, list[int]] = {}
     for text in texts:
         found: list[int] = []

@@ -16,8 +16,8 @@ LEAST_ADDRESS_BYTES = 1000 * 10**6
 LITTLE_ADDRESS_BYTES = 4000 * 10**6
 LEAST_DATA_BYTES = 400 * 10**6
 LITTLE_DATA_BYTES = 2000 * 10**6
-"""A lower limit of data memory is reported. As measured, numpy's own threads reserve most of this
-amount, and the model takes 200 MB more."""
+"""If the machine limits data memory to fewer bytes, the daemon reports it. As measured, numpy's own
+threads reserve most of this amount, and the model takes 200 MB more."""
 _MIB = 1 << 20
 
 

@@ -1,4 +1,4 @@
-"""Requests and replies between the daemon and one of its own processes, over a socket pair.
+"""Requests and replies between the daemon and a process that it has started, over a socket pair.
 
 The process inherits its end of the pair. Neither end has an address, so no other process can
 connect to it.
@@ -220,7 +220,7 @@ class FrameClient:
 
 
 class FrameEndpoint:
-    """The process's end of the socket pair: receives the requests to its only actor.
+    """The other process's end of the socket pair: receives the requests to its only actor.
 
     It also sends the actor's answers.
     """

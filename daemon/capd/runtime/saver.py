@@ -19,8 +19,9 @@ K = TypeVar("K", bound=Hashable)
 FLUSH_TIMEOUT = 2.0
 """Seconds for the last save at the end of a run."""
 BACKOFF = Backoff(first=2.0, last=20.0)
-"""The wait after failed saves, as on a full disk. The saver adds no jitter, so the wait is at most
-half of `last`: ten seconds. So `capd status` is right again soon after somebody has made room."""
+"""The wait after failed saves, as on a full disk. The saver calls `delay` without jitter, so the
+wait is at most half of `last`: ten seconds. So `capd status` is right again soon after somebody has
+made room."""
 
 
 def not_saved(what: str, which: str = "") -> str:

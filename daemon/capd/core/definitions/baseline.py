@@ -73,7 +73,7 @@ class Baseline(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Decides which changes of definitions withhold a tool, from the mode that the user has set."""
+    """Decides which changed or added tools are withheld; depends on the mode that the user sets."""
 
     is_quarantine: bool = False
 
@@ -125,7 +125,7 @@ def compared(
     now: float,
     elsewhere: Mapping[ToolName, Sequence[bytes]] = {},
 ) -> ComparedList:
-    """Return the server's new record after an instance has listed its tools, and new changes.
+    """Compare the tools that an instance lists with the server's record, and return a new record.
 
     `baseline` is the old record. `listed` has the tools' definitions as canonical JSON. `elsewhere`
     has the definitions that the server's other running instances list; empty bytes stand for a

@@ -11,8 +11,8 @@ from capd.core.definitions.hidden_text import TooMuchHiddenError, cleaned_json
 from capd_protos.codec import JsonCodec, MalformedError
 
 MOST_ENTRIES = {"prompts": 1000, "resources": 10_000, "resources/templates": 1000}
-"""The most entries of one server. Real servers list tens of prompts and templates, and some
-thousands of resources."""
+"""The most entries of one list of a server. Real servers list tens of prompts and templates, and
+some thousands of resources."""
 MOST_BYTES = 16 * 1024 * 1024
 """The most bytes of one list of one server."""
 MOST_ENTRY_BYTES = 256 * 1024

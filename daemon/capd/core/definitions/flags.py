@@ -132,7 +132,7 @@ def flags(tool: ToolName, definition: bytes) -> list[Flag]:
     """Return the flags of one tool's definition: parts that resemble published attacks.
 
     Raises:
-        MalformedError: it is not JSON.
+        MalformedError: the definition is not JSON.
     """
     read = _read(definition)
     found: dict[str, str] = {}
@@ -183,8 +183,8 @@ def flags_among(
         elif "__" in tool and (prefix in servers or prefix == "capd"):
             found.append(Flag(tool, "shadows", f"it is named like a tool of {prefix}"))
         text = _description(definition)
-        # `fill_form` may be the name of many tools. A mention counts only if the name contains the
-        # server's name, as `git_commit`, or the text mentions the server as well.
+        # `fill_form` may be the name of many tools. A mention counts only if the tool's name
+        # contains its server's name, as `git_commit` does, or if the text mentions the server too.
         words = set(re.findall(r"[A-Za-z0-9-]+", text.lower()))
         spoken_of = next(
             (

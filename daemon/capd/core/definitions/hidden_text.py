@@ -4,7 +4,8 @@ These are removed, for these reasons:
 
     terminal sequences    ESC [ ... and ESC ] ... steer a terminal: colours, links, the clipboard
     controls              C0 and C1 except tab and line ends; a lone CR writes over its own line
-    directions            embeddings, overrides and isolates show text in another order than it has
+    directions            embeddings, overrides and isolates make a terminal or browser show text in
+                          another order than it is stored in
     tags                  U+E0000-E007F spell ASCII that no font shows ("ASCII smuggling")
     selectors             variation selectors can spell bytes if there is more than one after a
                           character, or if the character has no variants
@@ -110,9 +111,10 @@ def cleaned(text: str) -> Cleaned:
 
 
 def cleaned_json(written: bytes) -> tuple[bytes, Counter[str]]:
-    """Return a JSON document with every string cleaned, and how many characters were removed.
+    """Return a JSON document with every string cleaned, and how many characters were changed.
 
-    Only strings with hidden characters are changed; a document without any is returned unchanged.
+    The counts are by the names in `KINDS`. Characters are removed, or escaped in a `pattern`. A
+    document without hidden characters is returned unchanged.
 
     Raises:
         TooMuchHiddenError: there are more than `MOST_HIDDEN` hidden characters.

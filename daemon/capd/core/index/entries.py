@@ -22,7 +22,10 @@ class Facts:
 
 
 def entry_of(described: CapabilityTools, facts: Facts, words: Words | None = None) -> IndexEntry:
-    """Return a capability's index entry with the wording `words`, or else that of its tap."""
+    """Return a capability's index entry with the wording `words`.
+
+    Without `words`, the wording is taken from the texts of its tap (`extract_words`).
+    """
     spec = described.capability
     words = words or extract_words(spec, described.tools or ())
     return IndexEntry(
@@ -42,7 +45,7 @@ def in_order(
     fitting: Container[CapabilityId] = (),
     last_at: Mapping[CapabilityId, float] | None = None,
 ) -> list[IndexEntry]:
-    """Return entries sorted by priority, use, fit and recency; ties keep the order of their taps.
+    """Return entries sorted by priority, use, fit and recency; equal ones keep their order.
 
     A person sets the priority. `fitting` are the capabilities with a file pattern that a file of
     the project matches. `last_at` is when each was called last, in seconds since the epoch.

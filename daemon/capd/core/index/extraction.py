@@ -4,7 +4,7 @@ A trigger phrase is a sentence that a user might write when they need the capabi
 
 verb       the known verb with which most of its trigger phrases begin
 do         the first sentence of its description
-use_when   the shortest trigger phrases that a user would say
+use_when   its shortest trigger phrases, two at most
 """
 
 from collections import Counter

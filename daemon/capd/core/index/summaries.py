@@ -1,4 +1,4 @@
-"""Tells a model which capabilities that are off fit a message, and how to switch one on.
+"""Names to a model the switched-off capabilities that fit a message, and how to switch one on.
 
 This is the second of the index's three levels (docs/memories.md).
 
@@ -21,8 +21,8 @@ SUMMARY_TOKENS = 60
 _LEAST_DO = 4
 """The fewest tokens of a shortened sentence; a shorter one is left out."""
 _FAIR_DO = 12
-"""Each entry's share of the room is at least this many tokens, as long as they are left. So the
-best entries get descriptions, and the last ones may get none."""
+"""Each entry may take at least this many tokens, until the room is used up. So the best entries get
+descriptions, and the last ones may get none."""
 
 _NOBODY = CapabilityId(TapName("t"), CapabilityName("n"))
 _NOTHING = TokenCosts()

@@ -1,1 +1,1 @@
-"""Servers of a public registry: parsing an entry, starting it, finding it."""
+"""Servers of a public MCP registry: parses their entries, ranks them, and says how to start one."""

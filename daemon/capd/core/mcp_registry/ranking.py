@@ -32,7 +32,7 @@ Meaning = Callable[[Sequence[int]], "Numbers"]
 
 
 def text_of(summary: Summary) -> str:
-    """Return the text of a server whose vector is compared with that of a query."""
+    """Return the text of a server that is embedded, so that queries can be compared with it."""
     name = re.sub(r"[-_.]+", " ", summary.name.partition("/")[2])
     return f"{summary.title or name}: {summary.description}"
 

@@ -3,8 +3,8 @@
 The schema is in a subset of JSON Schema 2020-12, without references and formats, so that checks are
 fast. In JSON Schema most keywords also accept values that they do not describe: `properties`
 accepts an object without any of them, and `pattern` accepts every number. A memory would then
-refuse correct calls. So each part of the schema must require its properties, and name the type of
-its keywords.
+refuse correct calls. So each part of the schema must require its properties, and name the type to
+which its keywords apply.
 """
 
 import re

@@ -39,7 +39,8 @@ class Subjects:
     def unmatched(self, capability: str, tool: str) -> str:
         """Return why a memory about `capability` or `tool` is never delivered.
 
-        The text is empty if both exist.
+        The text is empty if the capability and the server of `tool` exist. Whether the server has
+        that tool is not checked.
         """
         if capability and (problem := _missing("capability", capability, self._book(capability))):
             return problem

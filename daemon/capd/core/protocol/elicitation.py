@@ -34,7 +34,7 @@ MOST_BYTES = 256 * 1024
 """The most bytes of an elicitation's params: enough for a form with a few hundred fields."""
 
 MOST_QUESTIONS = 64
-"""The most questions of one server to clients that wait for an answer at the same time."""
+"""How many questions of one server may wait for answers of clients at the same time."""
 
 _WORDS = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _LONGEST_NAME = 200
@@ -61,7 +61,7 @@ _ABOUT_IT = frozenset(
         *("scope", "manager", "store", "provider", "description", "ref", "reference"),
     }
 )
-"""A name that ends like this asks for something about a secret, not for the secret."""
+"""A name that ends with one of these words asks for something about a secret, not the secret."""
 
 
 class _Field(msgspec.Struct):

@@ -244,7 +244,7 @@ def question_for_handshake(method: str, params: bytes, elicitation_id: str) -> b
 
 
 def offers_anything(client: ClientFacts) -> bool:
-    """Tell whether a client has the MCP capability for any request of a server."""
+    """Tell whether a client has an MCP capability that lets servers send it requests."""
     return any(offers(client, method) for method in NEEDED_CAPABILITY)
 
 
@@ -253,9 +253,9 @@ def meta_for_server(
 ) -> Members:
     """Return a request's `_meta` in the form that its server needs.
 
-    A stateless server gets the version, the client and the log level; others get none of them. A
-    progress token is replaced by `token`, because two clients may use the same one
-    (docs/design/hostile-servers.md).
+    A stateless server gets the version, the client and the log level. A server of the handshake
+    generation gets none of them. A progress token is replaced by `token`, because two clients may
+    use the same one (docs/design/hostile-servers.md).
     """
     changed = dict(meta)
     if "progressToken" in changed:

@@ -1,15 +1,16 @@
 """Changes a server's reply if it is malformed, or if it could be taken for one of capd's own.
 
-A reply is passed on unchanged, with three exceptions:
+A reply is passed on unchanged, with four exceptions:
 
     an error that is not JSON-RPC          `code` or `message` is missing or of another type, or
                                            the error is a text: a strict client could not read it
     an error that looks like capd's own    its `code` is one of capd's, or it has `data.capd`
     a result that looks like capd's own    a key of its `_meta` begins with `capd/`
+    an error that repeats a member         only the last member of each name is passed on
 
 Otherwise a server could claim that a call was not sent although it ran, and a client would repeat
-it. A changed error has the original error in `data.server_error`. A key `capd/x` of `_meta` becomes
-`server.capd/x`.
+it. In the first two cases, the changed error has the original error in `data.server_error`. A key
+`capd/x` of `_meta` becomes `server.capd/x`.
 """
 
 import json

@@ -1,7 +1,8 @@
 """Counters and histograms of what happened since the daemon started.
 
-Every name that comes from outside is a label, so the number of names is bounded: those after the
-first `MOST_NAMES` of a kind are counted as `other` (docs/design/operation.md).
+Names that come from outside, such as those of servers, become labels of metrics, so their number is
+bounded: those after the first `MOST_NAMES` of a kind are counted as `other`
+(docs/design/operation.md).
 """
 
 from bisect import bisect_left

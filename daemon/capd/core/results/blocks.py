@@ -118,7 +118,7 @@ class ResultParts:
 
     @property
     def characters(self) -> int:
-        """The number of characters of the content or the structured content, the larger one."""
+        """The larger number of characters: that of the content, or of the structured content."""
         return max(self.text_characters, width(self.structured))
 
     @property

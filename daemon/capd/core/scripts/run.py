@@ -37,7 +37,7 @@ SLEEP = WireName("asyncio.sleep")
 """Waits of a script are in the list of calls under this name, although they call no tool."""
 LONGEST_SLEEP = 60.0
 RETENTION = 900.0
-"""Seconds for which the saved run of a daemon that has died can be continued."""
+"""Seconds for which a script's saved run can be continued after its daemon has died."""
 
 AnswerKind = Literal["value", "ToolError", "NotSent", "Refused", "OutcomeUnknown"]
 CallStatus = Literal["issued", "begun", "sent", "answered"]
@@ -96,7 +96,7 @@ class Suspended(msgspec.Struct, frozen=True, tag="suspended"):
     seconds: float = 0.0
     """Seconds that the script has computed so far."""
     sent: list[int] = []
-    """The ids of those calls that had been sent."""
+    """The ids of those of `calls` that were sent and have no answer yet."""
     answers: dict[int, Answer] = {}
     """The answers that have arrived and that the interpreter has not got yet."""
 
@@ -157,7 +157,7 @@ class ScriptRun:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a tool call of the script is in progress, or still has to begin."""
+        """Whether a call or wait of the script is in progress, or still has to begin."""
         return any(each.answer is None for each in self._open.values())
 
     def issue_new(self, calls: Iterable[IssuedCall]) -> None:

@@ -1,4 +1,4 @@
-"""Makes a script's value from a tool's result, and the model's text when a script has ended.
+"""Makes the value that a script gets for a tool's result, and the text in which a script ends.
 
 The parts of each, in order:
 

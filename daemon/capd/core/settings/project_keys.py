@@ -143,7 +143,10 @@ def check_bounds(tables: Tables, text: str) -> None:
 
 
 def limit_to_user(project: Tables, effective: Tables) -> Permitted:
-    """Return a project's settings, with no limit above the user's own in `effective`."""
+    """Return a project's settings without the values that permit more than the user's.
+
+    `effective` has the user's settings.
+    """
     kept: dict[str, Any] = {key: _copied(value) for key, value in project.items()}
     notes: list[str] = []
     for path, how in PROJECT_KEYS.items():

@@ -1,8 +1,9 @@
 """All installed taps: their capabilities, skills and memories, looked up by name.
 
 A tap is a folder or a git repository with capabilities, skills or memories. If several taps have a
-capability of one name, the name means that of the first tap, and `tap/name` means that of the given
-tap (docs/design/catalog.md). A capability is *routable* if a message can switch it on.
+capability of the same name, the name alone means the capability of the first tap, and `tap/name`
+that of the given tap (docs/design/catalog.md). A capability is *routable* if a message can switch
+it on.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +52,7 @@ class Tap:
 
     @property
     def capabilities(self) -> tuple[CapabilitySpec, ...]:
-        """The capabilities that a message can switch on, by name."""
+        """The capabilities that a message can switch on, sorted by name."""
         return tuple(read.capability for read in self.reads if read.capability is not None)
 
     @property

@@ -92,7 +92,7 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True)
 class Overlaid:
-    """The taps with the changes of all overlays, and the findings about these."""
+    """The taps with the changes of all overlays, and the findings about the overlays."""
 
     taps: tuple[Tap, ...]
     findings: tuple[Finding, ...]

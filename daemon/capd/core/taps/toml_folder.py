@@ -28,7 +28,7 @@ class TomlFolder:
     """The texts of a folder's files by name, and the findings so far."""
 
     def __init__(self, path: str, texts: Mapping[str, str]) -> None:
-        """Create it. `path` is the folder's path for a person, used in findings."""
+        """Keep the files in `texts`. `path` is the folder's path for a person, used in findings."""
         self.path = path
         self.texts = texts
         self.findings: list[Finding] = []

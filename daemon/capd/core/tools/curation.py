@@ -46,7 +46,8 @@ FALLBACK_TOOLS = 2
 """How many tools of a capability are returned if the message fits none of them."""
 
 SPOKEN_WORDS = 1.5
-"""As `CLEAR_WORDS`, if only tools of given capabilities are compared: fewer rare words suffice."""
+"""The limit `CLEAR_WORDS` for `ranked_within`, which compares only the tools of given capabilities.
+There, fewer rare words are enough."""
 SPOKEN_COSINE = 0.2
 SPOKEN_WORDS_ALONE = 2.5
 

@@ -49,7 +49,7 @@ class Source:
     capabilities: tuple[CapabilityId, ...]
     """The capabilities that grant it, in the catalog's order."""
     listed: ToolDefinition | None = None
-    """The tool as its server listed it; None if no overlay changes it."""
+    """The tool as its server listed it; None if no edit (docs/tools.md) changes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class KnownTools:
     def find(self, name: str) -> Source | None:
         """Return the tool with this wire name, or with this `server:tool`; None if there is none.
 
-        In the second form, `tool` is its own name at the server, or the one that an overlay gives.
+        In the second form, `tool` is its own name at the server, or the one that an edit gives it.
         """
         by_wire = self.source(name)
         if by_wire is not None:
@@ -186,7 +186,7 @@ class KnownTools:
     def locked(
         self, asked: str, policy: Policy, keys: frozenset[str] | None, domain: str = ""
     ) -> dict[ServerName, tuple[str, ...]]:
-        """Return the servers named in the question `asked` whose keys lack values, with these keys.
+        """Return the servers that the question `asked` names and that lack keys, with these keys.
 
         Only servers that were never asked for their tools are included. For the others, the
         restriction of each tool says what is missing.

@@ -50,11 +50,10 @@ def wire_name(
 def original_name(
     name: WireName, server: ServerName, identity: ServerIdentity, tool: ToolName, *, is_new: bool
 ) -> WireName:
-    """Return the name for clients that a tool would have if no overlay had renamed it.
+    """Return the name for clients that a tool would have if no edit (docs/tools.md) had renamed it.
 
-    Policy rules match this name. An overlay is a folder of the user's changes. `is_new` says that
-    `name` was made from a name that an overlay gives the tool. If it is false, `name` itself is
-    returned.
+    Policy rules match this name. `is_new` says that `name` was made from a name that an edit gives
+    the tool. If it is false, `name` itself is returned.
     """
     return wire_name(server, identity, tool) if is_new else name
 

@@ -65,7 +65,7 @@ def missed(asked: str, found: RankedTools, where: Searched) -> str:
 def unresolved(selected: Selected, where: Searched) -> str:
     """Return the text about names in a search `select:a,b` that gave no tool.
 
-    It is empty if all gave one.
+    It is empty if each name gave a tool.
     """
     parts: list[str] = []
     for name, near in selected.unknown.items():

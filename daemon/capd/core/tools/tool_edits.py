@@ -120,7 +120,7 @@ def sent_arguments(name: str, edit: ToolEdit | None, arguments: bytes) -> bytes:
     contains only parts that apply. Presets are added.
 
     Raises:
-        NotSentError: they name an argument that the client does not have, or are not an object.
+        NotSentError: `arguments` is not an object, or names an argument that clients do not see.
     """
     if edit is None or not edit.arguments:
         return arguments

@@ -41,8 +41,8 @@ LOWEST_LIKENESS = 0.3
 """A tool is also a hit if the n-grams of its name and of the question are at least this similar."""
 
 MOST_TOOLS = 20_000
-"""More tools are left out of the index, and counted, unless the index is made for more. This many
-take 31 MB for their vectors, and about as much for their words."""
+"""How many tools an index has room for, unless it is created with another limit. The others are
+left out, and counted. The vectors of this many tools take 31 MB, and their words about as much."""
 
 LEXICAL_CANDIDATES = 512
 """How many of the tools that fit a question best by words are compared by meaning in any case. This

@@ -39,7 +39,7 @@ class VectorSearch(Protocol):
 
 
 class ExactSearch:
-    """Compares every tool with a question. A tool of 384 dimensions takes 1,536 bytes."""
+    """Compares every tool with a question. A vector of 384 dimensions takes 1,536 bytes."""
 
     def __init__(self, vectors: "Vectors") -> None:
         """Create it from unit vectors, one row for each tool.

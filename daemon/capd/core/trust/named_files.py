@@ -91,7 +91,7 @@ def _of_module(flag: str, following: str) -> Iterator[str]:
     parts = (match["joined"] or following).split(".")
     path = "/".join(parts)
     yield from (f"{path}.py", f"{path}/__main__.py")
-    # Python runs those of the packages around it first.
+    # Python first runs the `__init__.py` of each package around the module.
     for count in range(1, min(len(parts), _DEEPEST_PACKAGE) + 1):
         yield "/".join([*parts[:count], "__init__.py"])
 

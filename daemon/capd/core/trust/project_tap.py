@@ -39,9 +39,9 @@ _NO_SKILLS = "skills of a project are not served"
 
 
 def own_server(name: ServerName) -> ServerName:
-    """Return the entry for a server of the user's own that is a file of the project.
+    """Return the name of the entry for a user's own server whose program is a file of the project.
 
-    No server can have its name.
+    No server can have this name.
     """
     return ServerName(f"{FOLDER}/yours/{name}")
 
