@@ -19,7 +19,7 @@ class ChannelProcess:
         Its working directory is `/`.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the command cannot be started.
         """
         self.channel, theirs = socket.socketpair()
         """The daemon's end of the pair. The owner of this object closes it."""

@@ -125,7 +125,7 @@ def read_needs(skill: ClientSkill, reader: Reader = DIRECT) -> SkillNeeds:
 
 
 def _skill_folders(folder: Path) -> list[str]:
-    """Return the folders in `folder` that have a SKILL.md, in the order of their names."""
+    """Return the names of the folders in `folder` that have a SKILL.md, sorted."""
     with suppress(OSError), os.scandir(folder) as entries:
         names = sorted(each.name for each in islice(entries, MOST_ENTRIES))
         # `Path.exists` raises an error for a folder that may not be entered.

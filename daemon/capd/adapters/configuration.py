@@ -1,7 +1,7 @@
 """The user's configuration: `config.toml`, then `CAPD_*`, merged key by key.
 
-The file, and each variable, changes only the keys that it contains. A file that cannot be used
-changes nothing and is reported, because a daemon with an old setting is more useful than none
+The file and the variables change only the keys that they set. A file that cannot be used changes
+nothing and is reported, because a daemon with an old setting is more useful than no daemon
 (docs/design/operation.md).
 
 The text under a key is its documentation: `capd config schema` and the docs are generated from it.
@@ -387,8 +387,8 @@ class BridgeTable(RulesTable, frozen=True):
     """Globs of the capabilities that may be used over the bridge, as `name` or `tap/name`. If the
     list is empty: those that have a tool that `allow` matches."""
     profile: str = ""
-    """The name of the profile of sessions over the bridge. Empty for none: conditions of profiles
-    do not count there."""
+    """The name of the profile of sessions over the bridge. Empty for none: the conditions of
+    profiles do not count for these sessions."""
     secrets: bool = False
     """Whether servers that run on the far side (`where = "project"`) get the secrets that their
     definitions name. If so, every program of the bridge's user there can read them."""

@@ -60,7 +60,7 @@ class LoadedDefinitions:
     baseline: Baseline | None
     """None if there is no file, or if it cannot be read."""
     problem: str = ""
-    """Why the file was set aside or cannot be read."""
+    """Why the file was set aside or cannot be read; empty if neither."""
 
 
 class DefinitionFiles:

@@ -23,7 +23,7 @@ class FairShare:
         self._since = time.thread_time()
 
     def resume(self) -> None:
-        """Start measuring the time of the work."""
+        """Start measuring again, so that the time before does not count."""
         self._since = time.thread_time()
 
     async def give_way(self) -> None:

@@ -85,7 +85,7 @@ one chunk go out together."""
 class FrameWriter:
     """The only writer of a stream: whole frames, in the order of `send`, from a bounded queue.
 
-    The errors speak of a server: nobody reads those of a client's stream.
+    The texts of its errors call the peer a server, because nobody reads errors of clients' streams.
     """
 
     # Slots, because every idle session has such an object.
@@ -106,9 +106,9 @@ class FrameWriter:
     ) -> None:
         """Create the writer of `stream`, with a queue for `max_frames` frames or `max_bytes` bytes.
 
-        At most `max_posted_bytes` of the queue may be posted frames; if that is 0, half of it.
-        `timeout` is the number of seconds for the write of one frame, or of one piece of a large
-        frame.
+        A frame is posted only if the queue then has at most `max_posted_bytes` bytes; 0 for half of
+        `max_bytes`. `timeout` is the number of seconds for the write of one frame, or of one piece
+        of a large frame.
         """
         self._stream = stream
         self._max_frames = max_frames
@@ -169,8 +169,8 @@ class FrameWriter:
     def post(self, frame: bytes) -> None:
         """Queue `frame` without waiting for its write. It may be lost, so it is for notifications.
 
-        It is refused if the queue is half full, or has `max_posted_bytes`, so that a flood of
-        notices leaves room for answers.
+        It is refused if half of the queue's frames are taken, or if the queue would have more than
+        `max_posted_bytes`. So a flood of notifications leaves room for answers.
 
         Raises:
             WriterFullError: Nothing was queued.
@@ -182,7 +182,8 @@ class FrameWriter:
     def put(self, frame: bytes) -> bool:
         """Write a small frame at once, or add it to the open batch.
 
-        Return False, and do nothing, if other frames are queued or the frame is large.
+        Return False, and do nothing, if other frames are queued, the frame is large, or the stream
+        accepts nothing at the moment.
         """
         if self._queue or not self._is_running or len(frame) >= _AT_ONCE_BYTES:
             return False
@@ -277,7 +278,7 @@ class FrameWriter:
     def open(self, on_backlog: Callable[[], None]) -> None:
         """Let senders write from now on, without a task that runs `run`.
 
-        `on_backlog` is called when something is queued, so that somebody has to call `drain`.
+        `on_backlog` is called when something is queued, and must arrange a call of `drain`.
         """
         self._is_running = True
         self._on_backlog = on_backlog

@@ -19,7 +19,10 @@ _GITDIR = "gitdir:"
 
 
 def read_checkout(project: str) -> GitCheckout:
-    """Return the branch and the remotes of the checkout around `project`. Blocks."""
+    """Return the branch and the remotes of the checkout around `project`. Blocks.
+
+    Return `NO_CHECKOUT` if there is none.
+    """
     folder = Path(project)
     for around in (folder, *folder.parents)[:MOST_FOLDERS]:
         place = around / ".git"

@@ -60,7 +60,7 @@ def loaded(text: str) -> Mapping[str, Any]:
     Raises:
         IndexFileError: the text is not YAML, or not a mapping.
     """
-    import yaml  # noqa: PLC0415 - for who has such a file
+    import yaml  # noqa: PLC0415 - only for users with such a file
 
     try:
         read = yaml.load(text, _loader())  # noqa: S506 - a safe one

@@ -22,7 +22,7 @@ class Validator(Protocol):
         ...
 
     def iter_errors(self, instance: Any) -> Iterator[Any]:
-        """Yield the library's errors in `instance`; none if it is valid by the schema."""
+        """Yield the library's error for each fault of `instance`; none if it is valid."""
         ...
 
 

@@ -57,7 +57,7 @@ async def read_all(result: Result) -> bytes:
     """Return a result as bytes in memory, for capd's own use.
 
     Raises:
-        OutcomeUnknownError: it is over `READABLE_BYTES`, or its file cannot be read.
+        OutcomeUnknownError: the result is over `READABLE_BYTES`, or its file cannot be read.
     """
     if isinstance(result, bytes):
         return result

@@ -93,7 +93,7 @@ def _content(file: Path, root: Path | None) -> bytes:
 
 
 def _once_each(reads: Iterator[MemoryRead]) -> Iterator[MemoryRead]:
-    """Yield `reads`, but a finding in place of a memory whose name an earlier one has.
+    """Yield `reads`. A memory with the name of an earlier memory is replaced by a finding.
 
     For example, `a.md` and `a.toml` have the same name.
     """

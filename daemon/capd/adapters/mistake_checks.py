@@ -52,7 +52,7 @@ class MistakeChecks:
                 if validator is not None and validator.is_valid(given):
                     return memory
             except ValueError:
-                # The library is written in Rust, which has no type for such a number.
+                # The library is written in Rust, which has no type for some large numbers.
                 continue
         return None
 

@@ -71,8 +71,8 @@ def _checked_by(schema: dict[str, Any]) -> Objections:
                 if len(found) == _MOST_ERRORS:
                     break
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            # Python or Rust has no type for such a number. A server may write one on purpose; if it
-            # were ignored, the result would be passed on unshortened.
+            # Python or Rust has no type for some large numbers. A server may write one on purpose;
+            # if this error were ignored, the result would be passed on unshortened.
             return [()]
         return found
 

@@ -36,8 +36,8 @@ from capd_protos.types import SessionKey
 
 MOST_BYTES = 1 << 30
 MOST_HANDLES = 1 << 13
-"""Handles that are kept, including those whose results had to make room. Each takes 0.3 to 0.6 KB
-of the daemon's memory."""
+"""The most handles that are kept, including those whose results had to make room. Each takes 0.3 to
+0.6 KB of the daemon's memory."""
 BLOCK_BYTES = 1 << 20
 """The size of a checked block. Reading a page of a large result checks only the blocks of the page.
 """
@@ -111,9 +111,9 @@ class ResultStore:
         # Both are in the order of creation, which is the order of expiry.
         self._live: dict[str, _Entry] = {}
         self._expired: dict[str, _Entry] = {}
-        """Handles of which a reader is told that they have expired."""
+        """Expired handles, which are kept so that whoever reads one is told that it has expired."""
         self._results: dict[str, tuple[int, int]] = {}
-        """The number of live handles of each result, and its offset in its file, by its digest."""
+        """By a result's digest: the number of its live handles, and its offset in its file."""
         self._index = StoreIndex(most_bytes)
         self._secret = b""
 

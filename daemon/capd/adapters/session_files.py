@@ -41,7 +41,7 @@ class SessionFiles:
         self._limiter = trio.CapacityLimiter(1)
 
     async def load(self, key: SessionKey) -> SessionRecord | None:
-        """Return the saved record of `key`; None if there is none, or it is too old."""
+        """Return the saved record of `key`; None if there is none, or it is damaged or too old."""
         return await trio.to_thread.run_sync(self._load, key, limiter=self._limiter)
 
     async def save(self, record: SessionRecord) -> bool:

@@ -1,8 +1,7 @@
 """Reads paths that may never answer, such as a project on a network file system that hangs.
 
 A thread that waits for such a path cannot be ended. So each path has at most one thread, and a
-second caller waits until that thread is done. So a path that hangs takes no threads from other
-work.
+second caller waits until that thread is done. A path that hangs keeps only that one thread busy.
 """
 
 from collections.abc import Callable

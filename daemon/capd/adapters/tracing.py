@@ -156,7 +156,7 @@ class _ToOurLog(logging.Handler):
 
 
 def _provider(environment: Mapping[str, str]) -> "TracerProvider":
-    """Import and set up what sends spans, as the variables in `environment` say.
+    """Import and set up the exporter of spans, as the variables in `environment` say.
 
     Blocks, so run it in a thread.
 

@@ -19,8 +19,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 UNCHANGED_NS = 100_000_000
-"""A file that changed less than so many nanoseconds ago is not cached. File systems count times in
-steps of 10 ms at most. The clock of a network file system may differ by more; `capd check` reads
+"""A file that changed less than this many nanoseconds ago is not cached. File systems count times
+in steps of 10 ms at most. The clock of a network file system may differ by more; `capd check` reads
 every file again."""
 
 

@@ -58,7 +58,8 @@ def failure_line(request_id: RequestId, method: str, failure: Exception) -> byte
             text = f"params of {method}: {failure}"
             return error_line(request_id, frames.INVALID_PARAMS, text)
         case _:
-            # The code is that of the MCP specification; the name tells it from a server's error.
+            # The MCP specification sets the code. A server's error may have it too, so `not_found`
+            # marks the error as capd's.
             data = {"code": "not_found"}
             return error_line(request_id, frames.INVALID_PARAMS, str(failure), data)
 

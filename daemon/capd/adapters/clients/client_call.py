@@ -37,7 +37,7 @@ class Connected(Protocol):
     knows_durable: bool
     """Whether the client sends a durable request again to the next daemon."""
     again: frozenset[int | str]
-    """Requests that an earlier daemon began and that the client has yet to repeat."""
+    """The ids of requests that an earlier daemon began and that the client has not repeated yet."""
     client: ClientFacts
     connection: ClientConnection
 

@@ -74,7 +74,8 @@ class DirectRoute(Protocol):
         """End the call's use of its server; return whether the caller must then call `release`.
 
         Either `result` or `error` is the call's outcome, which is noted for the session. With
-        `has_ended=False` none is noted: the call was not begun, or goes on in a task of its own.
+        `has_ended=False` no outcome is noted: the call was not begun, or goes on in a task of its
+        own.
         """
         ...
 
@@ -122,7 +123,7 @@ class Conversation(Protocol):
         ...
 
     async def list_entries(self, kind: str) -> list[bytes]:
-        """Return the entries of the list `kind`, one of `LISTS`, each as JSON for the client."""
+        """Return the entries of a list as JSON for the client; `kind` is one of `LISTS`' values."""
         ...
 
     async def relay(self, request: Request) -> Result:

@@ -1,6 +1,6 @@
 """A connection's *direct* calls, which need no task of their own.
 
-    prepared ──the chunk that it came in is read──> begun ──reply, death, deadline──> over
+    prepared ──once its chunk of input is read────> begun ──reply, death, deadline──> over
        │                  │                           │
        │                  v                           v
        │          taken back: it gets a task of its own    cancelled: the server is told

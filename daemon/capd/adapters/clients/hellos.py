@@ -94,8 +94,8 @@ def far_hello(bridge: str, hello: frames.Hello) -> frames.Hello:
 
     The sender is not the user of this machine. These parts are dropped: the project and working
     directory (paths of another machine, which would choose trust, settings and servers here), the
-    profile, process ids, and requests to continue from an earlier daemon. The parent must be a
-    session of the same bridge.
+    profile, process ids, the credential, and requests to continue from an earlier daemon. The
+    parent must be a session of the same bridge.
     """
     client = frames.ClientInfo(
         hello.client.name, hello.client.version, session=hello.client.session

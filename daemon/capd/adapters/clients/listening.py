@@ -41,8 +41,9 @@ class Listening:
         self._subscriptions = subscriptions
         self._streams: dict[RequestId, Filter] = {}
         self._opening: dict[RequestId, dict[str, list[bytes]]] = {}
-        """Notifications of tasks that came while a stream was being opened: for each stream, by its
-        request id, the params by the task's id."""
+        """Notifications of tasks that came while a stream was being opened. The outer key is the
+        stream's request id, the inner key a task's id, and each value the params of notifications.
+        """
         self._closing: trio.Event | None = None
         self._is_closed = False
 

@@ -3,7 +3,7 @@
 Clients on another host or in a container reach this daemon over a bridge. That other place is the
 bridge's *far side*.
 
-    bridge_open ──> open ──its command ends, or its daemon──> closed
+    bridge_open ──> open ──its command or the daemon ends───> closed
                       └──bridge_revoke──────────────────────> revoked
 
 A bridge lives as long as the control connection on which `capd bridge` asked for it. Its credential

@@ -130,7 +130,7 @@ class ParkableConnection(ABC):
         return True
 
     def park(self, parking: "Parking", serve_again: Callable[[], None]) -> None:
-        """Wait in `parking` without a task; call `serve_again` when `run` has to be called."""
+        """Wait in `parking` without a task; call `serve_again` when `run` is needed again."""
         assert isinstance(self._sink, ParkingSink), "only such a connection is idle"
         self._reading = self._scope = None
         self._drop_task_parts()

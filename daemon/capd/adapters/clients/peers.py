@@ -42,7 +42,7 @@ class Peers:
         """Return the process that connected a Unix socket. The caller has to `close` the result.
 
         Raises:
-            OSError: the system cannot identify it.
+            OSError: the system cannot identify the process.
         """
         credentials = platform.peer_credentials(connection)
         pid = max(0, credentials.pid)
@@ -107,9 +107,9 @@ class Peer:
         self.pid = pid
         self.uid = uid
         self.above: tuple[int, ...] = ()
-        """The process and its parents, as last seen."""
+        """The pids of the process and its ancestors, as read for the last verdict; empty before."""
         self.is_excepted = False
-        """Whether the user permits it although capd started it."""
+        """Whether the user permits this process to connect although capd started it."""
         self._peers = peers
         self._pidfd = pidfd
         self._identity = identity

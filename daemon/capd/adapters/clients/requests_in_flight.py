@@ -113,7 +113,7 @@ class RequestsInFlight:
     def begin(self) -> None:
         """Send the added calls that need no task of their own (`direct_calls`).
 
-        To be called when every line of the chunk that they came in has been added.
+        Call this when every request in the same chunk of input has been added.
         """
         if self._direct is not None:
             self._direct.begin()

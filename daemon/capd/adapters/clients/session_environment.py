@@ -24,7 +24,7 @@ class Stored(Protocol):
         ...
 
     def sources(self) -> dict[str, str]:
-        """Return the name of the source of each value."""
+        """Return the name of the source of each value, by key."""
         ...
 
     def problems(self) -> list[str]:
@@ -84,14 +84,18 @@ class SessionEnvironments:
         self._values[session] = {**self._values.get(session, {}), **kept}
 
     def values(self, session: SessionKey) -> Mapping[str, str]:
-        """Return the values of `session`: its profile's first, then its own, then stored ones."""
+        """Return the values of `session`, by key.
+
+        A stored value of the session's namespace overrides the value that its client sent, and
+        that one overrides any other stored value.
+        """
         stored = self.stored.values()
         values = {**stored, **self._values.get(session, {})}
         namespace = self._namespaces.get(session, "")
         return {**values, **values_of(stored, namespace)} if namespace else values
 
     def use_namespace(self, session: SessionKey, namespace: str) -> None:
-        """Prefer the stored values of a namespace in `session`; empty for none."""
+        """Prefer the stored values of `namespace` in `session`; if it is empty, of no namespace."""
         if namespace:
             self._namespaces[session] = namespace
         else:
@@ -112,7 +116,7 @@ class SessionEnvironments:
             self._sandboxes.pop(session, None)
 
     def least_sandbox(self, session: SessionKey) -> SandboxLevel:
-        """Return the weakest sandbox in which servers run for `session`."""
+        """Return the weakest sandbox level at which servers may run for `session`."""
         return self._sandboxes.get(session, "off")
 
     def own(self, session: SessionKey) -> Mapping[str, str]:
@@ -124,7 +128,7 @@ class SessionEnvironments:
         return sorted(self.values(session))
 
     def sources(self, session: SessionKey) -> dict[str, str]:
-        """Return the name of the source of each value of `session`."""
+        """Return the name of the source of each value of `session`, by key."""
         own = dict.fromkeys(self._values.get(session, {}), SESSION)
         return {**self.stored.sources(), **own}
 
@@ -135,7 +139,7 @@ class SessionEnvironments:
         return [*self.stored.values().values(), *own]
 
     def drop(self, session: SessionKey) -> None:
-        """Forget the values of `session`."""
+        """Forget the values, the namespace and the sandbox level of `session`."""
         self._values.pop(session, None)
         self._namespaces.pop(session, None)
         self._sandboxes.pop(session, None)

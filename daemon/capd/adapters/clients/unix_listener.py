@@ -216,7 +216,7 @@ class PublicListener(Listener[trio.SocketStream]):
         before.socket.close()
 
     def remove(self) -> None:
-        """Remove the socket, unless another daemon's is there."""
+        """Remove the socket, unless another daemon's socket has replaced it."""
         with contextlib.suppress(OSError):
             if self._is_kept and _inode(self.path) == self._ours:
                 self.path.unlink()
@@ -358,7 +358,7 @@ def _from_systemd(environment: MutableMapping[str, str]) -> socket.socket | None
     """Return the first socket that systemd passed, or None, and remove systemd's variables.
 
     Raises:
-        PlaceUnsafeError: it is not a socket of the file system that listens for streams.
+        PlaceUnsafeError: the first socket is not a listening stream socket of the file system.
     """
     pid = environment.pop("LISTEN_PID", "")
     count = environment.pop("LISTEN_FDS", "")

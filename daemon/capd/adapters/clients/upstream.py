@@ -3,8 +3,8 @@
 This module handles JSON-RPC, both protocol generations and the frames of capd's own protocol. The
 session answers requests (`Conversation`). Requests run concurrently, and none is answered twice.
 A request gets no answer if the client cancels it, or will send it to the next daemon. Params and
-results that are only passed on are not decoded. A malformed line does not end the connection. While
-its client is idle, it has no task (`parking`).
+results that are only passed on are not decoded. A malformed line does not end the connection. A
+connection whose client is idle has no task (`parking`).
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence

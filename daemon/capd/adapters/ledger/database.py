@@ -85,7 +85,7 @@ class Database:
         self._tried(remove)
 
     def uses(self, since: float) -> list[messages.Use]:
-        """Return the successful calls of each tool since the time `since`, most used first."""
+        """Return how often each tool was called with success since `since`, most used first."""
         rows = self._rows(
             "SELECT identity, tool, count(*), max(at) FROM calls WHERE at >= ? "
             "AND outcome = 'result' GROUP BY identity, tool ORDER BY count(*) DESC, max(at) DESC",
@@ -106,15 +106,15 @@ class Database:
         return schema.read(messages.CapabilityCalls, rows)
 
     def decisions(self, limit: int, session: str) -> list[messages.DecisionNote]:
-        """Return the `limit` newest decisions of `session`; of all sessions if it is empty."""
+        """Return the `limit` newest decisions of a session; of all if `session` is empty."""
         return schema.read(messages.DecisionNote, self._newest("decisions", limit, session))
 
     def activations(self, limit: int, session: str) -> list[messages.ActivationNote]:
-        """Return the `limit` newest activations of `session`; of all sessions if it is empty."""
+        """Return the `limit` newest activations of a session; of all if `session` is empty."""
         return schema.read(messages.ActivationNote, self._newest("activations", limit, session))
 
     def scripts(self, limit: int, session: str) -> list[messages.ScriptNote]:
-        """Return the `limit` newest scripts of `session`; of all sessions if it is empty."""
+        """Return the `limit` newest scripts of a session; of all if `session` is empty."""
         return schema.read(messages.ScriptNote, self._newest("scripts", limit, session))
 
     def counts(self) -> tuple[int, dict[str, int]]:
@@ -177,7 +177,8 @@ class Database:
     def _leave_removed(self) -> None:
         """Close a file that a person has removed or replaced, which SQLite does not notice.
 
-        Its WAL is left beside the new file. It is removed, because SQLite would apply it to that.
+        The old file's WAL and shm files are removed, because SQLite would apply them to the new
+        file.
         """
         self.close()
         for file, inode in list(zip(self._files(), self._inodes, strict=True))[1:]:

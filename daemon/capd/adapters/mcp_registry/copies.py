@@ -85,8 +85,8 @@ async def refresh(
     little. `on_read` is called with the number of servers read so far.
 
     Raises:
-        FetchError, EntryError: the registry does not answer, or not as the API specifies. Pages
-            that were read are kept.
+        FetchError, EntryError: the registry does not answer, or not as the API specifies. The pages
+            of a first refresh that were read stay in `copy`.
     """
     began = time.time()
     since = datetime.fromtimestamp(began - _OVERLAP, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -76,7 +76,7 @@ async def listed(
     called after each failed attempt but the last, with a text for a person.
 
     Raises:
-        NotListedError: it lists its tools in none of them.
+        NotListedError: the server lists its tools in none of the sandboxes.
     """
     problem = NotListedError("was not started", [], needs_person=False)
     for rule in tries:

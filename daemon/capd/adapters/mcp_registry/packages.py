@@ -342,7 +342,7 @@ def _sha512(said: str) -> str:
 def _npm_program(name: str, manifest: Mapping[str, Any]) -> str:
     """Return the program of an npm package that `npx` would run; `manifest` is its `package.json`.
 
-    It is the only program, or the one with the package's name.
+    It is the program with the package's name, or the only one. Names of one file count as one.
     """
     short = name.rpartition("/")[2]
     written = manifest.get("bin")

@@ -1,7 +1,7 @@
 """Multiplies whole numbers in the model's 36 linear maps: half the time, and 29 MB less memory.
 
 The file holds each matrix as int8, with a scale for each column, and two nodes that widen it to
-float32. Here the numbers that are multiplied with it become whole numbers, too:
+float32. Here the numbers that are multiplied with a matrix become whole numbers, too:
 
     matrix ──Cast──Mul(scales)──┐                                       in the file
     given ──────────────────MatMul──> product

@@ -241,8 +241,8 @@ def _pinned_bytes(what: str, path: Path, size: int, sha256: str, remedy: str) ->
     """Return the bytes of the file at `path`, if they have the given size and sha256.
 
     Raises:
-        ModelUnusableError: the file is missing or another one; the text names `what` it is, and
-            ends with `remedy`.
+        ModelUnusableError: the file is missing or another one. The text contains `what`, the kind
+            of the file, and ends with `remedy`.
     """
     name = f"{what} file {path}"
     try:

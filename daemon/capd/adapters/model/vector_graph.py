@@ -57,7 +57,8 @@ because a session may not use some of the best ones, and because words count as 
 CONNECTIVITY = 16
 EFFORT = 64
 """usearch's `connectivity` and `expansion_add`: neighbours of each row, and candidates looked at
-when a row is added. 128 takes twice the time and gains nothing, as questions look at 512."""
+when a row is added. 128 candidates take twice the time and gain nothing, as questions look at 512.
+"""
 
 _MAGIC = b"capdnear"
 _VERSION = 1
@@ -223,8 +224,8 @@ def _save(path: Path, key: bytes, halves: Halves, graph: bytes) -> None:
 def _opened(path: Path, key: bytes) -> VectorGraph:
     """Map the file at `path`, and return the graph in it.
 
-    The file has to be complete, and made from what `key` is the hash of. usearch trusts what it
-    maps, so every byte is checked first.
+    The file has to be complete, and to contain `key`, the hash of what it was made from. usearch
+    trusts what it maps, so every byte is checked first.
 
     Raises:
         MalformedError: the file does not fit, or is damaged.

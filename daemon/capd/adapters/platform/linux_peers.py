@@ -20,7 +20,7 @@ from capd.core.servers.ancestry import Missing, Process
 _SO_PEERPIDFD = 77
 _PIDFD_GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, struct pidfd_info), in its first size
 _INFO = struct.Struct("QQ11Ii")
-_ASKED = 1  # PIDFD_INFO_PID: the numbers, the parent's among them
+_ASKED = 1  # PIDFD_INFO_PID: the pids, including the parent's
 _HAS_NONE = {errno.ENOPROTOOPT, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENODATA}
 _UNIT = "capd.service"
 _LARGEST_READ = 1 << 16

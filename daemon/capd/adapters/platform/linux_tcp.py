@@ -33,7 +33,7 @@ MOST_DESCRIPTORS = 200_000
 
 
 def other_end(ours: Address, theirs: Address) -> TcpEnd | None:
-    """Return the end of a TCP connection that is not ours; None if it is closed.
+    """Return the other end of one of our TCP connections; None if that end is closed.
 
     The connection is the one from our address `ours` to the address `theirs`.
 

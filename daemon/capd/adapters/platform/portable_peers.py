@@ -1,4 +1,4 @@
-"""Systems other than Linux: parents by `ps`. Nothing tells which process has a TCP connection.
+"""Systems other than Linux: `ps` tells parents. Nothing tells which process has a TCP connection.
 
 There is no subreaper. So an orphan of a server has process 1 as its parent, like a client whose
 parents are gone, and the two look the same.

@@ -121,7 +121,7 @@ class RunJournal:
     def __init__(self, files: RunFiles, begun: Begun, known: frozenset[int] = frozenset()) -> None:
         """Create the journal of the run `begun`, whose file is in the folder of `files`.
 
-        `known` has the ids of those calls of the last suspension that are in the file already.
+        If the file exists, `known` has the ids of the calls in its last suspension.
         """
         self.path = files.path(begun.session, begun.request)
         self._begun = begun

@@ -16,7 +16,7 @@ import msgspec
 from capd.core.scripts.run import Answer, IssuedCall
 
 HEAD_BYTES = 4
-"""Each request and each answer follows its own length, a number of so many bytes."""
+"""The size of the length that stands before each request and each answer."""
 MOST_FRAME_BYTES = 24 << 20
 
 

@@ -102,9 +102,9 @@ def _of_script(display: str, head_lines: int, code: str) -> list[str]:
 def _is_about_unpacking(line: str, code: str) -> bool:
     """Tell whether an error is about the type of an argument in a `**{...}`.
 
-    The checker takes any value of the dict for any argument that is not given otherwise. So it
-    finds fault with `**{"max-count": 5}` if the function has an optional argument that is a text.
-    `code` is the line of the script.
+    For the checker, each value of the dict may become any argument that is not given otherwise. So
+    it finds fault with `**{"max-count": 5}` if the function has an optional argument that is a
+    text. `line` is the checker's error, and `code` the line of the script.
     """
     place = _OF_ARGUMENT.match(line)
     return place is not None and code[int(place[1]) - 1 :].startswith("**")

@@ -5,9 +5,9 @@
        v                        v
     ContainerRefusedError    `release` removes it, or the sweep of the next daemon
 
-Each container has a folder below the state folder, with the path of its engine's program and the
-pipe for its secrets. The folder is made before the container and removed after it. All functions
-block.
+The guard is the parent process of one server (`platform/guard.py`). Each container has a folder
+below the state folder, with the path of its engine's program and the pipe for its secrets. The
+folder is made before the container and removed after it. All functions block.
 """
 
 import contextlib

@@ -18,7 +18,7 @@ from capd_protos.types import ServerName, SessionKey
 FOLLOWED = ("prompts", "resources")
 """The lists whose changes are announced to sessions, besides the list of tools."""
 GATHERED_FOR = 0.1
-"""Changes within so many seconds are reported once. A server that changes many entries in a loop
+"""Changes within this many seconds are reported once. A server that changes many entries in a loop
 needs less time, and two calls are usually further apart."""
 PAUSE = 2.0
 """Seconds between two reports of one list. A server may announce a change for each entry."""

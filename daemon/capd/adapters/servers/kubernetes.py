@@ -1,4 +1,4 @@
-"""A server in a Kubernetes cluster: `kubectl port-forward` under a guard, and HTTP through it.
+"""A server in a Kubernetes cluster: `kubectl port-forward` under a guard, and HTTP over that port.
 
     kubectl started ──"Forwarding from 127.0.0.1:PORT"──> connection to that port ──> served
        │ it ends, or says nothing in time                        │ kubectl ends
@@ -6,8 +6,9 @@
     SpawnFailedError                                  the connection is lost; the next call
                                                       starts both again, after its back-off
 
-kubectl runs as the process of the instance. So it runs exactly while a session needs the server,
-and ends with the daemon in any case.
+A guard is the parent process of a server's process (`platform/guard.py`). kubectl runs as the
+process of the instance. So it runs exactly while a session needs the server, and ends with the
+daemon in any case.
 
 kubectl is used instead of a library. kr8s forwards ports only under asyncio, and refuses trio. The
 official client blocks a thread for each connection, and lightkube forwards no ports. A user with a

@@ -262,7 +262,7 @@ def modules(folder: str) -> dict[str, str]:
 
     A key is the name of a file or folder in `folder`, and its value the path of one module there.
     A folder without `__init__` counts, too: Python joins it with an installed package of its name
-    (a namespace package, such as `google`). If `folder` cannot be searched, its one key says why.
+    (a namespace package, such as `google`). If `folder` cannot be searched, the only key says why.
     """
     found: dict[str, str] = {}
     folders, left = [(folder, "")], _MOST_ENTRIES

@@ -196,8 +196,8 @@ class Listings:
     async def _fetch_list(self, kind: str) -> tuple[EntryIntake, float] | None:
         """Fetch the list `kind`; return its entries, and the seconds for which it is valid.
 
-        A list that is too slow, or that the server does not know, counts as empty. None if it could
-        not be fetched for another reason.
+        A list that is too slow, or that the server does not know, counts as empty. Return None if
+        the list could not be fetched for another reason.
         """
         intake = EntryIntake(kind)
         try:

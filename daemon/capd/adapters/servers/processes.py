@@ -41,7 +41,7 @@ from capd.core.servers.sandbox import Confinement
 from capd_protos.tree_marks import VARIABLE
 
 _GUARD = Path(platform.__file__).with_name("guard.py")
-# The guard's interpreter may need it to find its own libraries. The server gets only the
+# The guard's interpreter may need this variable to find its libraries. The server gets only the
 # environment in its spec.
 _GUARD_ENVIRONMENT_KEYS = ("LD_LIBRARY_PATH",)
 _LAUNCH_TIMEOUT = 20.0

@@ -1,9 +1,9 @@
 """Limits the memory that the large results of one server take together.
 
-A server may answer many calls at once with 15 MiB each. Its connection reads on only while those of
-its results that are in memory take at most 16 MiB together. The rest waits in the server's pipe, so
-a server holds up its own calls and nobody else's. If nothing is freed for 10 seconds, the
-connection reads on, and writes large lines to files (`spool`) until something is freed.
+A server may answer many calls at once with 15 MiB each. Its connection reads on only while its
+results in memory take at most 16 MiB together. The rest waits in the server's pipe, so a server
+holds up its own calls and nobody else's. If nothing is freed for 10 seconds, the connection reads
+on, and writes large lines to files (`spool`) until something is freed.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 FREE_BYTES = 5 << 18
-"""A result of at most so many bytes is not counted (1.25 MiB)."""
+"""A result of at most this many bytes (1.25 MiB) is not counted."""
 MOST_BYTES = 16 << 20
 PATIENCE = 10.0
 """Seconds for which a connection waits for a result to be freed."""

@@ -57,7 +57,7 @@ _QUEUED_FRAMES = 1024
 _QUEUED_BYTES = 16 << 20
 """Bytes that may wait for a server that does not read. Further calls are refused, unsent."""
 _ID_BITS = 31
-"""Ids fit into 32 bits, because some servers' JSON libraries have no more for them."""
+"""Ids fit into 32 bits, because some servers' JSON libraries cannot represent larger ones."""
 _FEW_SERVER_MESSAGES = 16
 """The most lines in one batch that no call waits for; more count as a flood."""
 _JUNK_LINES = 1000
@@ -160,7 +160,7 @@ class ServerConnection:
         self.name = name
         self.counts: Counter[str] = Counter()
         self.findings: dict[str, str] = {}
-        """Why entries of the server's lists are not listed, by list."""
+        """Why some entries of the server's lists are not shown to clients, by list."""
         self.protocol_version = ""
         self.server_version = ""
         """The server's version, from its handshake."""
@@ -320,8 +320,8 @@ class ServerConnection:
     ) -> bytes:
         """Send a request of capd's own to the server; return the result.
 
-        `members` are its params, and `timeout` is in seconds. `stateless` names the generation of
-        the request while the connection's is not known yet.
+        `members` are its params, and `timeout` is in seconds. `stateless` says whether the request
+        is of the stateless generation; None if it is of the connection's generation.
 
         Raises:
             NotSentError, OutcomeUnknownError, ServerError: as `relay`.

@@ -31,7 +31,7 @@ class Incoming(msgspec.Struct):
 
 
 def own_id(found: object) -> int | None:
-    """Return the id of a request of capd's that a server's message names; None if it is none.
+    """Return `found`, an id in a server's message, as capd wrote it; None if capd cannot have.
 
     Some servers repeat the id 7 as "7" or 7.0. The SDKs' clients take that for the same id.
     """

@@ -138,7 +138,7 @@ class RunFacts:
     counts: Counter[str] = field(default_factory=Counter)
     """How many of the server's lines were dropped, by kind."""
     findings: dict[str, str] = field(default_factory=dict)
-    """Why entries of the server's lists are not listed, by list."""
+    """Why some entries of the server's lists are not shown to clients, by list."""
 
 
 class ServerRun:

@@ -3,8 +3,8 @@
 At a server of the handshake generation, capd sends `resources/subscribe` for a URI when the first
 session wants it, and unsubscribes after the last. It sets the most detailed log level that a
 session wants. At a server of the stateless generation, capd opens one `subscriptions/listen` for
-the server's lists, all URIs and all tasks that sessions listen for. When these URIs or tasks
-change, the next stream is opened before the old one is closed, so that no notification is missed.
+the server's lists, all URIs and all tasks that sessions listen for. When the set of URIs or tasks
+changes, the next stream is opened before the old one is closed, so that no notification is missed.
 """
 
 from collections.abc import Iterable, Mapping

@@ -183,7 +183,7 @@ class Trees:
             log.warning("escapees_ended", processes=count)
 
     async def keep_watcher(self) -> None:
-        """Until cancelled, keep a watcher running; without Linux there is none, and it returns."""
+        """Until cancelled, keep a watcher running. Outside of Linux, return at once."""
         if sys.platform != "linux":
             return
         backoff, failures = Backoff(), 0

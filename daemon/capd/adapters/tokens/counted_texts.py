@@ -24,7 +24,7 @@ _LONGEST_REASON = 300
 
 
 class NotCountedError(CapdError):
-    """Some texts were not counted; the text says why, and `counts` has the others."""
+    """Some texts were not counted; the message says why. `counts` has the counts of the others."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

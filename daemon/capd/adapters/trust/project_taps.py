@@ -37,7 +37,9 @@ class ProjectRead:
     tap: Tap | None = None
     """Everything that the project defines; None if it defines nothing."""
     startables: Sequence[Startable] = ()
+    """The project's servers and memories, each with the digests of its files."""
     agreed: dict[str, Agreement] = field(default_factory=dict)
+    """The records of what a person trusts in this project, by digest."""
     error: str = ""
     """Why its files cannot be read; empty if they can."""
 

@@ -1,4 +1,4 @@
-"""The token of the HTTP front. It is generated once, and only its user can read its file."""
+"""The token of the HTTP front. It is generated once, and only the user can read its file."""
 
 import os
 import secrets

@@ -77,7 +77,7 @@ class HttpAnswer:
     def __init__(
         self, http: h11.Connection, stream: trio.abc.Stream, *, is_head: bool = False
     ) -> None:
-        """Create it. `is_head`: the request's method is HEAD, so the answer has no body."""
+        """Note where to write. With `is_head`, the method was HEAD, so the answer has no body."""
         self._http = http
         self._stream = stream
         self._is_head = is_head
@@ -193,8 +193,8 @@ class HttpConnection:
     ) -> None:
         """Answer requests until the client disconnects or violates HTTP.
 
-        `refusal` returns why a request is refused; it is called before the body is read. `respond`
-        answers the request.
+        `refusal` is called before the body is read, and returns why the request is refused; None if
+        it is accepted. `respond` answers an accepted request.
         """
         try:
             while await self._exchange(refusal, respond):
@@ -215,7 +215,7 @@ class HttpConnection:
     ) -> bool:
         """Read and answer one request; return whether another may follow on this connection.
 
-        `refusal` returns why the request is refused; `respond` answers it.
+        `refusal` and `respond` are those of `serve`.
         """
         head: HttpRequest | None = None
         with trio.move_on_after(HEAD_TIMEOUT):

@@ -159,7 +159,7 @@ class HttpSession:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._feed.send(Frame(line))
 
-    # Where lines go: a LineSink
+    # What clients get: the methods of a `LineSink`
 
     async def send(self, line: bytes, related: RequestId = None) -> None:
         """Put a line into the event stream of the request `related`, as `post` does."""

@@ -47,7 +47,7 @@ class Outbox:
         return any(isinstance(line, LargeFrame) for _, line in self._lines)
 
     def put(self, line: Line, *, is_last: bool = False) -> None:
-        """Add a line. With `is_last` it ends the stream, and always fits.
+        """Add a line. With `is_last` it ends the stream, and always fits. A later line is dropped.
 
         Raises:
             WriterFullError: there is no room, because nobody reads.

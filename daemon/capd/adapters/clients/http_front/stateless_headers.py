@@ -3,7 +3,7 @@
 A proxy between client and server may act on the headers alone, so a request whose headers and body
 differ is refused. These checks come in this order, and the first that fails is reported:
 
-1. The request has an envelope: its `_meta` names the protocol version and the client.
+1. The request's `_meta` has the protocol version and the client's capabilities.
 2. The headers agree with the body.
 3. capd speaks the version.
 4. The headers agree with the arguments that the tool's schema also expects in headers.
@@ -60,8 +60,8 @@ def checked_members(request: HttpRequest, method: str, params: msgspec.Raw) -> M
     """Return the members of a request's params, after comparing them with the request's headers.
 
     Raises:
-        EnvelopeError: headers and params differ, or `_meta` lacks the version or the client's
-            capabilities.
+        EnvelopeError: headers and params differ, `_meta` lacks the version or the client's
+            capabilities, or capd does not speak the version.
     """
     try:
         members = members_of(params)

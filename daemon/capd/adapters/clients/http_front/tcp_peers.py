@@ -32,7 +32,7 @@ from capd.core.servers.ancestry import Chain, Verdict, judge
 TcpVerdict = Verdict | Literal["foreign", "untold"]
 
 MOST_RECENT = 32
-"""Processes that are looked at first, because they had a connection before."""
+"""The most processes that are remembered because they had a connection; they are searched first."""
 TRIES = 2
 PAUSE = 0.05
 
@@ -61,7 +61,7 @@ class TcpPeers:
         may be clients.
         """
         self._peers = peers
-        # -1 is no process, so that no processes are spared.
+        # The process `_spared` and its descendants are not searched; no process has the pid -1.
         self._spared = -1 if searches_servers else os.getpid()
         self._waiting: list[_Question] = []
         self._searching = trio.Lock()
@@ -69,7 +69,7 @@ class TcpPeers:
         self._recent: OrderedDict[int, None] = OrderedDict()
 
     async def judge(self, ours: Address, theirs: Address) -> tuple[TcpVerdict, tuple[int, ...]]:
-        """Return whose process has the end `theirs` of the connection from `ours`.
+        """Return the verdict on the process at `theirs`, the other end of a connection to `ours`.
 
         The second result has the pids of the process and its ancestors; empty if none was found.
         """

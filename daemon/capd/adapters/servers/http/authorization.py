@@ -3,7 +3,7 @@
 The SDK knows the protocol: discovery, registration, PKCE, state, `iss`, `resource`. It determines
 the next request. This module checks that request's address, sends it, and returns the response. The
 user's own headers never go to an authorization server. No error quotes a text that such a server
-wrote, because that may be a secret.
+wrote, because the text may contain a secret.
 """
 
 from collections.abc import Awaitable, Callable

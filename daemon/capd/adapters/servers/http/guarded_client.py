@@ -119,7 +119,7 @@ class Answer:
         Raises:
             OutcomeUnknownError: the body is over `cap_bytes`, or as in `step`.
         """
-        # Its buffer is the result, so that no body is in memory twice.
+        # The buffer of this object becomes the result, so that no body is in memory twice.
         body = io.BytesIO()
         while step := await self.step():
             if body.tell() + len(step) > cap_bytes:

@@ -59,7 +59,7 @@ class LineReceiver(trio.abc.ReceiveStream):
         self._is_read: trio.Event | None = None
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return the available bytes, at most `max_bytes`; wait for some; empty at the end."""
+        """Wait for bytes; return the available ones, at most `max_bytes`; empty at the end."""
         if self._rest:
             await trio.lowlevel.checkpoint()
         else:

@@ -80,9 +80,9 @@ class Logins:
     async def account(self, spec: RemoteSpec, namespace: str) -> str:
         """Return the account with which a session logs in at the server of `spec`.
 
-        `namespace` is the namespace of the session's secrets. It is the account if a person has
-        logged in with this `--account`. Otherwise the account is empty, for the default login. The
-        values of secrets are chosen in the same way.
+        The account is `namespace`, the namespace of the session's secrets, if a person has logged
+        in with that `--account`. Otherwise it is empty, for the default login. The values of
+        secrets are chosen in the same way.
         """
         if not namespace or not self.takes_login(spec):
             return ""
