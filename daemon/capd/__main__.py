@@ -46,11 +46,11 @@ def _imported(arguments: list[str]) -> Callable[[], int]:
 def _import_with_less() -> None:
     """Import structlog and msgspec without some packages that they import and capd does not need.
 
-    structlog imports rich and pygments, which `capd top` installs, for coloured tracebacks. capd's
-    log has no such tracebacks, and the two would cost every daemon 65 modules and 3 MB. asyncio is
-    another 30 modules and 2 MB. trio does not use it, and structlog's asynchronous loggers import
-    it when they need it. msgspec uses typing_extensions for Pythons older than capd supports. A
-    later import of any of them works as usual.
+    structlog imports rich and pygments, which are installed with `capd top`, for coloured
+    tracebacks. capd's log has no such tracebacks, and the two would cost every daemon 65 modules
+    and 3 MB. asyncio is another 30 modules and 2 MB. trio does not use it, and structlog's
+    asynchronous loggers import it when they need it. msgspec uses typing_extensions for Pythons
+    older than capd supports. A later import of any of them works as usual.
     """
     asyncio = _StandIn("asyncio")
     instead = {"rich": None, "twisted": None, "asyncio": asyncio, "typing_extensions": None}
@@ -100,7 +100,7 @@ class _StandIn(types.ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.asked: list[str] = []
-        """The names that were imported from it while it stood in."""
+        """The names that were imported from this object while it was in the module's place."""
 
     def __getattr__(self, name: str) -> Any:
         """Return the attribute of the real module, or a placeholder while imports are diverted."""
@@ -132,8 +132,8 @@ def _leave_foreign_python() -> None:
     """If the environment has `PYTHON*` variables, execute this program again without them.
 
     PYTHON_KEYRING_BACKEND is kept. A module on a project's PYTHONPATH would be imported in place of
-    one of Python's own. The shim leaves these variables out already; this is for people who type
-    `python -m capd daemon run`.
+    one of Python's own. capd's clients leave these variables out when they start a daemon; this is
+    for people who type `python -m capd daemon run`.
     """
     kept = {
         key: value

@@ -1,10 +1,11 @@
 """`python -m capd check [PATH] [--json]`: finds mistakes in taps, overlays and settings.
 
-Each finding has a file, a line and a reason. Without PATH it checks the settings, every tap of the
-user's list, the starter tap, all overlays and the user's own memories. With PATH it checks the tap
-or the overlay in that folder. All providers of a capability (its alternative implementations) are
-checked, not only the selected one. No server is started and the network is not used: a server's
-tools are taken from its last run.
+A tap is a folder of capabilities and skills, and an overlay is a folder of additions to them. Each
+finding has a file, a line and a reason. Without PATH, the command checks the settings, every tap of
+the user's list, the starter tap that comes with capd, all overlays and the user's own memories.
+With PATH it checks the tap or the overlay in that folder. All providers of a capability (its
+alternative implementations) are checked, not only the selected one. No server is started and the
+network is not used: a server's tools are taken from its last run.
 """
 
 import json
@@ -78,7 +79,7 @@ class Report:
 
     @property
     def errors(self) -> int:
-        """The number of findings that are errors, because of which a capability may be left out."""
+        """The number of findings that are errors. An error may exclude a capability from use."""
         return sum(finding.severity == "error" for finding in self.findings)
 
 
@@ -250,9 +251,10 @@ def _of_vectors(tap: Tap) -> list[Finding]:
 def _other_providers(
     place: TapPlace, files: CapabilityFiles, reader: Reader
 ) -> list[CapabilityRead]:
-    """Return the capability in `files` as each provider with a file of its own defines it.
+    """Read the capability in `files` once for each provider that has a file of its own.
 
-    `default.toml` does not count, nor does a file that only names another one.
+    A provider is one implementation of a capability, such as `<provider>.toml`. `default.toml` and
+    files that only name another provider are not read.
     """
     return [
         reader.read(ReadCapability(place.name, files.name, files.path, files.texts, name))

@@ -464,8 +464,8 @@ class Children:
                     bus, load_model, idle=settings.idle, on_idle="unload"
                 ).run(task_status=task_status),
             )
-        # -E -P: neither PYTHONPATH nor the working directory is searched for modules. By the mark,
-        # the process watcher finds this process. The mark is an argument as well as a variable,
+        # -E -P: neither PYTHONPATH nor the working directory is searched for modules. The process
+        # watcher finds this process by the mark. The mark is an argument as well as a variable,
         # because the process hides its environment from the watcher.
         mark = f"{VARIABLE}={TREES.mark.of_helper}"
         argv = [sys.executable, "-E", "-P", "-m", "capd", "embedder", str(settings.idle), mark]

@@ -1,6 +1,6 @@
 """`python -m capd config`: prints the settings from the files, for when no daemon runs.
 
-config show [PROJECT]    one JSON document, the same as the control method `config` returns
+config show [PROJECT]    one JSON document, as a daemon's control method `config` returns it
 config schema            the JSON Schema of config.toml
 """
 

@@ -161,8 +161,8 @@ def _start_helpers(where: Places, live: LiveSettings, parser: Parser, is_service
     needs it before it can serve. The other is the sandboxing test, which is needed before the first
     server starts.
     """
-    # First, because it ends the helpers of an earlier daemon, and makes the mark for the helpers
-    # of this one.
+    # First, because it ends the helper processes of an earlier daemon, and makes the mark by which
+    # this daemon's helper processes are found.
     TREES.begin(Path(where.state), is_service=is_service)
     has_taps = is_regular(Path(where.config, "taps.toml"))
     if has_taps and not is_regular(Path(where.cache, parsed_taps.FILE)):
@@ -351,8 +351,8 @@ class Daemon:
     async def _keep_place(self) -> None:
         """Restore the socket, its folders and the locks when somebody removes them.
 
-        If another daemon has taken their place for `_PLACE_TAKEN` seconds, stop this one. Return
-        when a stop is asked for.
+        If another daemon has had the locks for `_PLACE_TAKEN` seconds, stop this one. Return when
+        somebody asks the daemon to stop.
         """
         taken_since: float | None = None
         while not self._stop_asked.is_set():
@@ -378,7 +378,7 @@ class Daemon:
                 log.warning("place_restored", socket=self._where.socket)
 
     async def _take_login_path(self) -> None:
-        """Use the PATH of the login shell for servers that are started from now on."""
+        """Use the login shell's PATH and network variables for servers started from now on."""
         if not is_from_shell(self._environment):
             found = await login_variables(self._environment)
             path = merged(self._environment.get("PATH", os.defpath), found.pop("PATH", ""))
@@ -389,7 +389,7 @@ class Daemon:
 
 
 def _rest_the_collector() -> None:
-    """Exempt all present objects from garbage collection, and let it run less often.
+    """Exempt all present objects from garbage collection, and run the collector less often.
 
     Each run visits every object, which takes milliseconds. Calls leave no reference cycles behind.
     """

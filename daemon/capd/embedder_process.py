@@ -1,4 +1,4 @@
-"""The embedder's own process: the model and its mailbox, without the rest of the daemon.
+"""The process in which the embedder, the actor with the embedding model, runs by itself.
 
 This module imports as little as possible, because the daemon's other modules would take 20 MB more.
 Its standard input is one end of a socket pair; the daemon has the other end.
@@ -26,8 +26,8 @@ _LARGE_BLOCK_BYTES = 128 * 1024
 def main(arguments: Sequence[str]) -> int:
     """Serve as the embedder, the process with the embedding model; return the exit code.
 
-    The first argument is the number of seconds without a request after which the process ends. The
-    others are the mark by which the daemon's watcher finds it.
+    The first argument is the number of seconds without a request after which the process ends. A
+    second one is not read: it is the mark by which the daemon's watcher finds the process.
     """
     idle, *_mark = arguments
     # The process gets the user's messages, so other processes of this user must not read its
@@ -51,7 +51,7 @@ def import_before_usearch() -> None:
     with them: a process that imports onnxruntime 1.32.0 after usearch 2.26.6 ends with a
     segmentation fault. The other order works.
     """
-    from capd.adapters.model import vector_graph  # noqa: PLC0415 - not for the own process
+    from capd.adapters.model import vector_graph  # noqa: PLC0415 - not in the embedder's process
 
     if vector_graph.is_installed():
         # A failed import is reported when the model is loaded.

@@ -1,9 +1,9 @@
 """The commands of `python -m capd`.
 
 capd daemon run        the daemon, in the foreground
-capd check [PATH]      mistakes in taps and overlays
+capd check [PATH]      mistakes in taps, overlays and settings
 capd config ...        the settings and their values
-capd tap build PATH    write the tools of a tap's servers into its tools.json
+capd tap build PATH    write a tap's tools.json and vectors.bin
 capd registry ...      find, download, check and inspect servers of the public registry
 capd eval ...          the quality of decisions, measured on data without a daemon
 """
@@ -25,9 +25,9 @@ USAGE = "usage: python -m capd daemon run | check | config | eval | registry | t
 WRONG_USAGE = 2
 INTERRUPTED = 130
 SWITCH_INTERVAL = 0.0005
-"""Seconds after which a thread that computes hands Python's lock to one that waits for it. With
-Python's default, 0.005, each of the thirty system calls of a turn may wait for 5 ms while a large
-catalog is prepared in a thread."""
+"""Seconds after which a thread that computes hands Python's global interpreter lock to one that
+waits for it. With Python's default, 0.005, each of the thirty system calls of a turn may wait for
+5 ms while a large catalog is prepared in a thread."""
 
 
 def main(arguments: Sequence[str]) -> int:

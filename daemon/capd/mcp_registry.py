@@ -1,13 +1,14 @@
 """`python -m capd registry ...`: servers of a public registry, for `capd find`, `add` and `update`.
 
-    find       JSON: servers that fit a text, from the copies in the cache
-    resolve    an entry, and its package, downloaded and checked
-    launch     the parts of a definition, from an entry and the answers to its inputs
-    inspect    what the server lists in a sandbox: tools, findings, tokens, triggers, collisions
-    triggers   triggers for definitions whose tools are known already
+    find       the servers that fit a text, from copies of the registries' lists in the cache
+    resolve    a server's entry in a registry, and its package, downloaded and checked
+    launch     the parts of a server's definition, from an entry and the answers to its inputs
+    inspect    what a server lists in a sandbox: tools, findings, tokens, triggers, collisions
+    triggers   triggers for the definitions of servers whose tools are already known
 
-All actions except `find` read one JSON object from standard input, which may contain secrets. Each
-prints one JSON object. No daemon is involved, so this process itself parses what strangers wrote.
+A trigger is a phrase: a message that resembles one may switch the server on. All actions except
+`find` read one JSON object from standard input, which may contain secrets. Each action prints one
+JSON object. No daemon is involved, so this process itself parses what strangers wrote.
 """
 
 import argparse
@@ -255,8 +256,8 @@ def _document(each: Summary, score: float, url: str) -> dict[str, Any]:
 def _meaning(text: str, summaries: Sequence[Summary], where: Places) -> Meaning | None:
     """Return a function that compares `text` with the summaries of servers by meaning.
 
-    The function takes positions in `summaries` and returns a cosine for each. None is returned if
-    the embedding model cannot be loaded.
+    The function takes positions in `summaries` and returns a cosine for each, which is 0 for a
+    summary that is not embedded yet. None is returned if the embedding model cannot be loaded.
     """
     from capd.adapters.model.minilm import (  # noqa: PLC0415 - half a second, only for meaning
         MODEL,
@@ -345,7 +346,7 @@ async def _resolve(asked: _Resolve, where: Places) -> dict[str, Any]:
 
 
 async def _entry(asked: _Resolve, where: Places, fetcher: Fetcher) -> tuple[Entry, str, str]:
-    """Return the entry of the server that `asked` names, its bytes as text, and the registry's URL.
+    """Return the entry of the server that `asked` names, its JSON text, and the registry's URL.
 
     The registry is the first one that has the server.
     """

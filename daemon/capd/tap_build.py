@@ -114,7 +114,7 @@ def embedded(texts: Sequence[str], known: "Mapping[str, Vectors]") -> "dict[str,
         ModelUnusableError: the model is needed, and cannot be loaded.
     """
     found = dict(known)
-    # Sorted by length, so that the texts of a batch are hardly padded.
+    # Sorted by length, so that the texts of a batch need little padding.
     missing = sorted((text for text in texts if text not in found), key=len)
     model = MiniLM() if missing else None
     for at in range(0, len(missing), TOGETHER):

@@ -1,4 +1,4 @@
-"""Asks the curator about sessions: what is on in them, and their turns."""
+"""Asks the curator, the actor that owns all sessions, about sessions, and changes them."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import CURATOR
@@ -46,7 +46,7 @@ _TEXT_SAMPLED: MsgpackCodec[messages.TextSampled | messages.CuratorRefused] = Ms
 
 
 class CuratorClient(ActorClient):
-    """Asks the curator about sessions, and changes what is active in them."""
+    """Asks the curator about sessions, sends them turns, and changes what is active in them."""
 
     actor = CURATOR
 
@@ -68,7 +68,7 @@ class CuratorClient(ActorClient):
     async def take_turn(
         self, request: messages.TakeTurn, *, timeout: float
     ) -> messages.TurnTaken | messages.CuratorRefused:
-        """Send a user's message to a session; return the decision and the changes."""
+        """Send a user's message to a session; return what was decided and what has changed."""
         return await self._ask(request, _TURN_TAKEN, timeout)
 
     async def take_hook_turn(

@@ -43,7 +43,8 @@ class EmbedderClient(ActorClient):
     ) -> "dict[str, Vectors]":
         """Return the unit vector of each text.
 
-        A refusal, because there is no model, is an `AskTimeoutError` as well.
+        Raises:
+            AskTimeoutError: no reply came in time, or the embedder refused.
         """
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 

@@ -1,4 +1,4 @@
-"""Asks the finder which tools and skills exist, and which of them fit."""
+"""Asks the finder which tools and skills exist, and which of them fit a query or a message."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import FINDER
@@ -24,7 +24,7 @@ _CAPABILITIES_DESCRIBED: MsgpackCodec[messages.CapabilitiesDescribed] = MsgpackC
 
 
 class FinderClient(ActorClient):
-    """Asks the finder which tools and skills exist, and which of them fit."""
+    """Asks the finder which tools and skills exist, and which of them fit a query or a message."""
 
     actor = FINDER
 

@@ -89,7 +89,10 @@ class RegistryClient(ActorClient):
         return (await self._ask(messages.ListSpecs(), _SPECS_LISTED, timeout)).capabilities
 
     async def progress(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.ProgressDescribed:
-        """Return what share of the catalog's texts has vectors, and which decisions lacked some."""
+        """Return what share of the catalog's texts has vectors.
+
+        The reply also has the decisions that were made while some vectors were missing.
+        """
         return await self._ask(messages.DescribeProgress(), _PROGRESS_DESCRIBED, timeout)
 
     async def discover(

@@ -1,4 +1,4 @@
-"""Asks the supervisor to lease servers, install what they need, and log in at them."""
+"""Asks the supervisor to lease servers, install what they need, and log in to them."""
 
 from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import SUPERVISOR
@@ -34,7 +34,7 @@ _PROJECT_ENDED: MsgpackCodec[messages.ProjectEnded] = MsgpackCodec(messages.Proj
 
 
 class SupervisorClient(ActorClient):
-    """Asks the supervisor to lease servers, install what they need, and log in at them."""
+    """Asks the supervisor to lease servers, install what they need, and log in to them."""
 
     actor = SUPERVISOR
 
@@ -93,8 +93,8 @@ class SupervisorClient(ActorClient):
     ) -> messages.LoginOpened | messages.LoginFailed:
         """Begin a login at a server that is reached by URL.
 
-        Return the address that the person opens, and the login's ticket: a number by which
-        `paste_login` and `await_login` know it.
+        Return the address that the person opens, and the login's ticket: a number that
+        `paste_login` and `await_login` take.
         """
         return await self._ask(request, _LOGIN_OPENED, timeout)
 

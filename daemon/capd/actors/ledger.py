@@ -6,9 +6,9 @@ database yet.
     notes ──> journal ──(a batch each half second)──> SQLite
     a batch that cannot be written goes back to the journal, and is tried again every two seconds
 
-No call waits for the ledger, and nothing is refused because of it. On a full disk calls continue,
-and the status says why nothing is recorded. If the ledger is switched off, there is no file, and
-answers say so.
+No call of a tool waits for the ledger or fails because of it. On a full disk, calls continue, and
+the status says why nothing is recorded. If the ledger is switched off, there is no database, and
+questions about the past are refused.
 """
 
 import sqlite3

@@ -1,6 +1,6 @@
-"""Reads the stored values of the keys that definitions use, before a server needs them.
+"""Reads the stored values of the secrets that definitions name, before a server needs them.
 
-Routing does not wait for this. Until the keyring has answered, the keys in it count as missing.
+Routing does not wait for this. Until the keyring has answered, the secrets in it count as missing.
 """
 
 import structlog

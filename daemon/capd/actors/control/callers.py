@@ -46,7 +46,7 @@ async def check_person(method: str, peer: Peer, command: str = "capd trust") -> 
     `method` is the called method, for the log. `command` is the command that a refusal names.
 
     Raises:
-        MethodError: capd started the process, or it has no terminal.
+        MethodError: the process has no terminal, or fails `check_ancestry`.
     """
     has_terminal = platform.has_terminal(peer.pid)
     # Check the ancestry second: it fails if the process has ended. So the pid above was not reused.

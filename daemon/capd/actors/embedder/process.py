@@ -179,7 +179,7 @@ class EmbedderProcess:
         process.kill()
 
     def _end(self) -> None:
-        """Note that the process is ending: from now on, who needs one needs the next."""
+        """Note that the process is ending; later requests wait for the next process."""
         if not self._is_ending:
             self._is_ending = True
             self._client = None

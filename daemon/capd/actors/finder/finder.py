@@ -71,9 +71,9 @@ REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsReviewed | SessionStarted
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 MOST_MEASURED = 8
-"""The exact size of a list of all tools is computed only if their definitions have at most this
-many times the bytes that such a list may have. Definitions with more bytes than that limit can
-still fit, because their output schemas do not count: a model does not read them."""
+"""If the definitions of all tools have more than this many times the bytes that a list of all tools
+may have, the exact size of that list is not computed. Definitions of fewer bytes may fit even if
+they are over the limit, because their output schemas do not count: a model does not read them."""
 
 TOPICS = ("server.listed", "registry.changed", "definitions.settled", "session.started")
 USE_AFTER = 10.0
@@ -88,8 +88,8 @@ DESCRIBE_TIMEOUT = 3.0
 CATCH_UP_TIMEOUT = 2.0
 """Seconds for which the look-up of an unknown tool waits for a catalog that has just changed."""
 CLEAR_SKILL = 0.45
-"""The score, of meaning and words together, from which a turn's text for the model names a skill
-that nobody searched for."""
+"""A turn's text for the model names a skill that nobody searched for, if its score, of meaning and
+words together, is at least this."""
 
 DEBOUNCE = 0.2
 """Seconds to wait for further changes, because many lists arrive together after a start."""

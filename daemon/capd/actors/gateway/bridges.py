@@ -1,7 +1,8 @@
 """The gateway of bridges: decides which connection over a bridge gets a session.
 
-A client's connection at a bridge's own socket can only have the role `mcp`, so it reaches no
-control method. It is checked in this order, and a failed check closes that connection only:
+Over a bridge, clients on another host or in a container reach this daemon. A client's connection at
+a bridge's own socket can only have the role `mcp`, so it reaches no control method. It is checked
+in this order, and a failed check closes that connection only:
 
     user at the socket ──> hello within 10 s ──> credential ──> role ──> process ──> session
                                                                               └──> runner

@@ -1,7 +1,8 @@
-"""The gateway of the HTTP front: its connections, and the sessions that they open.
+"""The gateway of the HTTP front: accepts its connections, and opens sessions for them.
 
-Its sessions belong to the curator, the actor that owns all sessions. This module is imported only
-if the front is switched on.
+The HTTP front lets MCP clients reach the daemon by a URL on this machine. The sessions belong to
+the curator, the actor that owns all sessions. This module is imported only if the front is switched
+on.
 """
 
 import socket

@@ -52,7 +52,10 @@ class PeerRules:
         return any(fnmatchcase(server, each) for each in self._may_connect)
 
     async def server_of(self, chain: tuple[int, ...]) -> str:
-        """Return the server that one of a process's ancestors belongs to; empty if none does."""
+        """Return the server to which a process in `chain` belongs; empty if none does.
+
+        `chain` has the pids of a process's ancestors.
+        """
         pids = set(chain)
         with suppress(ActorUnavailableError):
             for entry in await self._supervisor.servers():

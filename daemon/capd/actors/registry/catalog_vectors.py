@@ -93,9 +93,9 @@ class CatalogVectors:
     ) -> None:
         """Create the vectors of one catalog.
 
-        A project's catalog includes the user's. For such a catalog, `users` has the vectors of the
-        user's, which are not computed or saved twice. `preferred` returns the capabilities, as
-        `tap/name`, whose vectors are computed first.
+        A project's catalog includes the user's catalog. For a project's catalog, `users` has the
+        vectors of the user's catalog, so that they are not computed or saved twice. `preferred`
+        returns the capabilities, as `tap/name`, whose vectors are computed first.
         """
         self._users = users
         self._preferred = preferred
@@ -230,7 +230,10 @@ class CatalogVectors:
                     self._attempt.cancel()
 
     async def _warm_up_soon(self) -> None:
-        """Load the model before the user's first words, and after the client's first calls."""
+        """Load the model `WARM_UP_AFTER` seconds after a session's start.
+
+        By then, most clients have sent their first requests, and most users no message yet.
+        """
         await trio.sleep(WARM_UP_AFTER)
         self._is_warm_soon = False
         self._need.set()
@@ -336,7 +339,8 @@ class CatalogVectors:
     ) -> "Mapping[str, Vectors]":
         """Return the vector of every text of `catalog`; compute those that are missing.
 
-        With `words`, messages are meanwhile compared with these and with the vectors that exist.
+        With `words`, and if `PARTLY_FROM` or more vectors are missing, messages are meanwhile
+        compared with these words and with the vectors that exist.
         """
         below: Mapping[str, Vectors] = {}
         if self._users is not None:
@@ -446,7 +450,7 @@ def _wanted(
     Texts that have a vector in `below` are left out: for a project's catalog, `below` has the
     vectors of the user's catalog.
     """
-    from capd.core.routing.scorers import texts_of  # noqa: PLC0415 - as below
+    from capd.core.routing.scorers import texts_of  # noqa: PLC0415 - as above
 
     # Capabilities used before, then the project's own, then the rest in the order of the taps.
     ordered = sorted(

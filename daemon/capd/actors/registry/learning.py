@@ -1,8 +1,8 @@
 """What routing learns from use: receives labels, computes score offsets, and saves the labels.
 
-A label records that a decision was right or wrong. For example, a person switched off the
-capability that it switched on. A label arrives as an event; if the event is lost, nothing is learnt
-from it. The work for one label is bounded, because the number of labels is bounded
+A label records that a routing decision was right or wrong. For example, it was wrong if a person
+then switched the capability off. A label arrives as an event; if the event is lost, nothing is
+learnt from it. The work for one label is bounded, because the number of labels is bounded
 (`core.routing.learning`). A turn only looks up an offset.
 """
 

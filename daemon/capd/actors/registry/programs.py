@@ -1,8 +1,7 @@
 """Finds the capabilities whose programs are not installed.
 
-The search runs in the background: when a catalog is loaded, and when a message comes, but then at
-most every half a minute. A turn uses the last result; a program that was never looked up counts as
-installed.
+The search runs in the background, at most every half a minute: when a catalog is loaded, and when a
+message comes. A turn uses the last result; a program that was never looked up counts as installed.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,7 +1,7 @@
 """Grants and revokes trust in the servers that a project's files would start.
 
-The control role has already checked that the request comes from a person's process. A grant names
-digests, so that only the definitions and files that the person was shown are trusted.
+`actors/control/trust.py` has already checked that the request comes from a person's process. A
+grant names digests, so that only the definitions and files that the person was shown are trusted.
 """
 
 import os
@@ -61,7 +61,7 @@ class ProjectTrust:
     async def _written(
         self, change: Callable[[T], Awaitable[messages.Reply]], request: T
     ) -> messages.Reply:
-        """Return the reply of `change`, or a refusal if the file of agreements is not written."""
+        """Return the reply of `change`, or a refusal if the trust file cannot be written."""
         try:
             return await change(request)
         except OSError as error:

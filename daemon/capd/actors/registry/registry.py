@@ -72,7 +72,7 @@ LARGE = (
     messages.RegistryDescribed,
     messages.ToolSnapshotsListed,
 )
-"""Replies that grow with the catalog."""
+"""Replies that grow with the catalog. They are passed as objects, without being encoded."""
 MOST_COMPARED = 1000
 """A message is compared in a thread, so that calls go on, if the number of its parts times the
 number of capabilities exceeds this. A thousand comparisons take 11 ms."""

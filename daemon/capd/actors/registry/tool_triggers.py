@@ -1,5 +1,7 @@
 """Makes triggers from a server's first tool list, if the server's definition has few words.
 
+A trigger is a phrase: a message that resembles one may switch the server's capability on.
+
     the catalog is loaded ──> lists that were saved earlier are used
     a server lists tools  ──> its triggers are saved, and the catalog is loaded again
 

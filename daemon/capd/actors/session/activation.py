@@ -223,7 +223,7 @@ class Activation:
     def _cancel_starts(self, name: str) -> CapabilityId | None:
         """Cancel the starts of the capability called `name` (or `tap/name`).
 
-        Return its id, or None.
+        Return its id; None if it has no start in progress.
         """
         ended = [each for each in self._starts if name in {str(each.id.name), str(each.id)}]
         for start in ended:
@@ -411,10 +411,9 @@ class Activation:
             await self._apply(step)
 
     async def _active(self, name: str) -> CapabilityId | None:
-        """Return the id of the active capability called `name`; None if no active one is meant.
+        """Return the id of the active capability that `name` means; None if it means no active one.
 
-        The name is resolved in the whole catalog. Otherwise the meaning of an ambiguous name would
-        depend on what is on.
+        The registry resolves a name that is neither the name nor the id of an active capability.
         """
         found = self._state.find_active(name)
         if found is not None or not self._state.active.activations:

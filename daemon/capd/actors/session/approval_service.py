@@ -116,7 +116,7 @@ class ApprovalService:
             self.answer(number, answer)
 
     def answer(self, number: int, answer: Answer) -> list[int]:
-        """Take a person's answer to question `number`; return the numbers that it answers.
+        """Take a person's answer to question `number`; return the numbers of answered questions.
 
         The answers `session` and `always` also answer open questions about the same tool. The list
         is empty if the question is not open.

@@ -279,7 +279,7 @@ class SessionCalls:
         return await self._parts.requests.unsubscribe(uri)
 
     async def watch_task(self, task: str) -> bytes | None:
-        """Listen for changes of a task; return its state as JSON.
+        """Listen for changes of an MCP task; return its state as JSON.
 
         None if its server is not known, or announces no changes. Raises: as `answer`.
         """
@@ -349,8 +349,8 @@ class SessionCalls:
     def _of_app(self, request: Request, name: str) -> Request:
         """Return an app's call in the form of a client's call.
 
-        An app is a page of a server that the client shows. It uses the arguments that the server
-        defines, and an edit of the tool may define other ones for clients.
+        An app is a page of a server that the client shows. An app uses the arguments that the
+        server defines, but an edit of the tool may define others for clients.
         """
         shown = self._state.surface.find(name)
         if shown is None or shown.edit is None or not shown.edit.arguments:

@@ -124,10 +124,11 @@ class ClientSkills:
             done.is_over.set()
 
     async def _bring_tools(self, needs: SkillNeeds, done: SkillTools) -> list[str]:
-        """Switch on the tools that a skill names; return the servers in the names of unknown tools.
+        """Switch on the tools that a skill names.
 
-        A server that has never run has listed no tools, so its tools are unknown. The caller then
-        tries the server's name as the name of a capability.
+        Return the servers of the tools that are unknown, as the tools' names (`SERVER__TOOL`) give
+        them. The tools of a server that has never run are unknown. The caller then tries the
+        server's name as the name of a capability.
         """
         unknown: list[str] = []
         for name in needs.tools:

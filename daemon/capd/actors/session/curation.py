@@ -51,7 +51,7 @@ class ToolCandidate:
 
 @dataclass(frozen=True, slots=True)
 class CurationResult:
-    """The tools that a turn added to the list, and the fitting tools that it did not add."""
+    """The tools that a turn added or removed, and the fitting tools that it did not add."""
 
     added: tuple[WireName, ...] = ()
     removed: tuple[WireName, ...] = ()

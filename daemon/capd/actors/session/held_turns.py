@@ -1,4 +1,4 @@
-"""Turns whose hook was asked to come again, because they wait for the model.
+"""Turns whose prompt hook was told to ask again later, because they wait for the model.
 
     begun ──decided, or its hook may not wait──> answered
       └──undecided after `FIRST_LOOK`──> held ──asked for again──> answered
@@ -64,7 +64,7 @@ class HeldTurns:
         self._held.append(turn)
 
     async def keep(self, turn: TurnInProgress) -> None:
-        """Wait `RETURN_TIMEOUT` seconds for the hook of a held turn to ask again, then give it up.
+        """Wait `RETURN_TIMEOUT` seconds for a turn's hook to ask again, then give the turn up.
 
         If more than `MOST_HELD` turns are held, give up the oldest ones at once.
         """

@@ -3,7 +3,7 @@
 Starting a server takes seconds, but a hook waits only a quarter of a second. So the turn goes on
 after the hook was answered. The answer tells the model which tools are coming, and how to call
 them. If the turn waits for the embedding model, and the hook's client lets the hook wait, the hook
-is asked to come again (`held_turns`).
+is told to ask again later (`held_turns`).
 """
 
 import time
@@ -30,7 +30,8 @@ OWN_PATIENCE = 5.0
 """Seconds within which a hook on the session's own connection is answered. Such a hook states no
 limit."""
 EARLY_ANSWER = 0.04
-"""Seconds at the end of a hook's patience, kept to write the answer for an unfinished turn."""
+"""Seconds at the end of a hook's patience, reserved for writing the answer for an unfinished turn.
+"""
 
 log = structlog.get_logger(actor="curator")
 

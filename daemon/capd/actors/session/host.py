@@ -1,12 +1,12 @@
-"""The one mailbox of all sessions, the *curator*: finds a session by its key, and ends it.
+"""The one mailbox of all sessions, the *curator*: opens sessions, finds them by key, ends them.
 
     hello ──> connected ──goodbye, or its process is gone──> over (holds nothing)
                  ^  │ socket lost, process alive
        resume ───┘  v
                   lost ──30 s──> over
 
-One mailbox for each session would need two file descriptors per session, which limits it to about a
-thousand sessions (docs/design/actors.md).
+A mailbox for each session would need two file descriptors per session, which would limit a daemon
+to about a thousand sessions (docs/design/actors.md).
 """
 
 import time

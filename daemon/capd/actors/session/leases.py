@@ -4,7 +4,7 @@
                   ├──a call is under way──> postponed until the last one ends
                   └──a start needs it──> set aside until that ends (core/sessions/pending_starts)
 
-The supervisor grants them.
+The supervisor grants the leases.
 """
 
 from collections import Counter
@@ -110,7 +110,7 @@ class SessionLeases:
         try:
             yield lease
         finally:
-            # The call has its outcome, which nothing that fails here may change.
+            # The call has its outcome already, so an error here must not change it.
             await contained("release", self._leave_call, lease, log=log)
 
     async def _leave_call(self, lease: ServerLease) -> None:
@@ -244,7 +244,7 @@ class SessionLeases:
         """Release a lease, even if the caller is cancelled; return the sessions that still hold it.
 
         If a call on the server is in progress, or a start needs the server, the lease is released
-        when that call or start ends.
+        when that call or start ends, and the returned list is empty.
         """
         if lease.instance == NO_INSTANCE:
             return []

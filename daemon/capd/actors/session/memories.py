@@ -3,11 +3,11 @@
     something is switched on ──> due ──with the next text for the model──> delivered
     a call ──its arguments are a known mistake──> refused, and nothing is sent
 
-Memories are short texts about a capability or a tool. The next text for the model is that of a
-turn, of one of capd's own tools, or a server's tool result. The description of a tool contains its
-corrections (memories about mistakes in calls) from the moment the tool is listed. The description
-keeps the same bytes while the tool is listed, because a change would invalidate the model's prompt
-cache.
+Memories are short texts about a capability or a tool. The next text for the model is the text of a
+turn, or the result of a tool, be it a server's or one of capd's own. The description of a tool
+contains its corrections (memories about mistakes in calls) from the moment the tool is listed. The
+description keeps the same bytes while the tool is listed, because a change would invalidate the
+model's prompt cache.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -120,9 +120,9 @@ class SessionMemories:
     def deliver_due(self, most_characters: int | None = None) -> str:
         """Return the memories that the model should get now as one text; note them as delivered.
 
-        The text is empty if there are none, and has at most `most_characters`. A memory that does
-        not fit into these waits for a later text. One that does not fit into the conversation's
-        token budget is never delivered.
+        The text is empty if there are none, and has at most `most_characters`. A memory that would
+        make the text longer waits for a later text. A memory that does not fit into the
+        conversation's token budget is never delivered.
         """
         return self._deliver(self._due_now(), most_characters)
 
@@ -190,10 +190,10 @@ class SessionMemories:
         return self._notes[grant]
 
     def drop_notes(self) -> bool:
-        """Forget those texts in descriptions of tools whose memories no longer exist.
+        """Forget the notes, the texts in tools' descriptions, that contain a deleted memory.
 
-        Return whether there were any. If only the text of a memory has changed, the description
-        keeps the old one.
+        Return whether there were any. If only the text of a memory has changed, the note keeps the
+        old text.
         """
         known = {(each.memory.tap, each.memory.name) for each in self._known.all}
         gone = [grant for grant, of in self._noted.items() if not of <= known]
@@ -222,7 +222,7 @@ class SessionMemories:
         """Check that a call with the params `members` does not repeat a known mistake.
 
         Raises:
-            RepeatedMistakeError: it does; the error's text is the memory's correction.
+            RepeatedMistakeError: the call does; the error's text is the memory's correction.
         """
         refusing = self._of(shown).refusing if self._known.all else ()
         if not refusing:

@@ -1,4 +1,7 @@
-"""Opens or resumes sessions: decides who may have a session, and what it starts with."""
+"""Opens or resumes sessions: decides who may have a session, and what it starts with.
+
+The request for a session is the *hello*, the first line that a client sends on its connection.
+"""
 
 import secrets
 import time

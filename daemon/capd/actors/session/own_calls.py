@@ -1,4 +1,4 @@
-"""Answers calls of capd's own tools, each by a method of its own.
+"""Answers calls of capd's own tools; each tool has a method that answers its calls.
 
 The tools themselves are listed in `core/sessions/own_tool_list.py`.
 """

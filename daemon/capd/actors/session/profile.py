@@ -107,9 +107,10 @@ class SessionProfile:
         return copied
 
     async def refresh(self, clients: tuple[str, ...]) -> ProfileChange | None:
-        """Choose the profile again; return None if it is the same one, and has not been edited.
+        """Choose the profile again; return what the change means for the session's servers.
 
-        `clients` are the names of the session's client, which a profile may be limited to.
+        Return None if it is the same profile, and has not been edited. `clients` are the names of
+        the session's client, which a profile may be limited to.
         """
         if self._bridge:
             return self._use(self._of_bridge())

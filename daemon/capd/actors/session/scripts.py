@@ -1,5 +1,7 @@
 """Runs scripts for one session: the interpreter's steps, and the calls between them.
 
+A script is Python code that a model sends to the tool `script_run`; its functions call tools.
+
     script_run ──> functions for the tools it names ──> step ──> waits for calls
                                                          ^         │ each sent as any other call
                                                          │         v (`calls.call_for_script`)
@@ -567,7 +569,10 @@ class _Script:
             self.request.caller.progress(msgspec.json.encode(said))
 
     async def _sent(self, call: IssuedCall, round_: _Round) -> None:
-        """Save that a call is about to be sent, and tell the client once that calls may run."""
+        """Save that a call is about to be sent.
+
+        Before the first call is sent, tell the client that calls of the script may have run.
+        """
         await round_.is_kept.wait()
         if self.calls.was_sent(call.id):
             return

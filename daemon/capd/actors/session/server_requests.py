@@ -307,7 +307,7 @@ class ServerRequests:
             try:
                 await self._activation.instance(server)
             except NotSentError as error:
-                # The next call that needs the server renews it as well.
+                # The next call that starts the server renews its subscriptions as well.
                 log.info(
                     "subscriptions_not_renewed",
                     session=self._connection.session,

@@ -40,7 +40,7 @@ class FollowedSettings:
     def rules(self, project: str) -> SessionRules:
         """Return the settings that apply to sessions of `project`.
 
-        Sessions whose settings are equal share them: most projects have none of their own.
+        Equal settings are returned as one object, because most projects have none of their own.
         """
         if self._live is not None and (rules := self._live.rules(project)) != self._rules:
             self._rules = rules

@@ -84,7 +84,7 @@ class SessionSaver(Saver[SessionKey]):
         """
         saved_at = self._now()
         while True:
-            # Short pauses: they do not count the time while the machine was suspended.
+            # Short pauses, because a pause does not count time in which the machine is suspended.
             await trio.sleep(LOOK_AT_CLOCK)
             if not 0 <= self._now() - saved_at < SAVE_AGAIN:
                 saved_at = self._now()

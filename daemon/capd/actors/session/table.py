@@ -62,7 +62,7 @@ class OpenSession:
     """The process at the other end of the socket, as the kernel reports it."""
     client_pid: int
     parent_pid: int
-    """The parent of that process: the client itself, if the process is a shim."""
+    """The parent of that process: the client itself, if the process is `capd mcp`."""
     is_ending: bool = False
     claim: int = 0
     """The number of the session's newest connection. An older one may not end the session."""
@@ -103,7 +103,8 @@ class OpenSessions(dict[SessionKey, OpenSession]):
     ) -> Session | messages.CuratorRefused:
         """Return the session that a prompt hook belongs to, or a refusal.
 
-        How it was found is counted for each client. `table` has the known facts about clients.
+        For each client, the hooks that find their session are counted, and those that do not.
+        `table` has the known facts about clients.
         """
         # A hook of this machine never belongs to a client behind a bridge.
         candidates = [
@@ -127,7 +128,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         return [each for each in self.values() if not each.session.place.agent]
 
     def saved_keys(self) -> list[SessionKey]:
-        """Return the keys of the sessions that are saved: of all that clients opened and use."""
+        """Return the keys of the sessions to save: clients opened them, and they are not ending."""
         return [each.session.place.key for each in self.conversations() if not each.is_ending]
 
     def of_agents(self, parent: SessionKey) -> list[OpenSession]:

@@ -132,7 +132,7 @@ class TokenAccounting:
     async def _count(self, counts: Counts, sessions: "list[SessionTokenCount]") -> None:
         wanted: dict[bytes, None] = {}
         for session in sessions:
-            # A checkpoint each: a thousand sessions have a hundred thousand texts.
+            # A checkpoint for each session: a thousand sessions have a hundred thousand texts.
             await trio.lowlevel.checkpoint()
             wanted.update(dict.fromkeys(session.account.uncounted_texts()))
         problem = ""

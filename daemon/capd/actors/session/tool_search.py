@@ -235,8 +235,9 @@ class ToolSearch:
         Return None if no known tool has this name.
 
         Raises:
-            RefusedError: the session may not use it.
-            NotSentError: it is not in the catalog any more.
+            RefusedError: the session may not use the tool.
+            NotSentError: the tool's server is not in the catalog any more, or the registry does not
+                answer.
         """
         shown = self._listed(WireName(name))
         if shown is not None:
@@ -262,7 +263,8 @@ class ToolSearch:
 
         Raises:
             RefusedError: the session may not use the tool.
-            NotSentError: it is not in the catalog any more.
+            NotSentError: the tool's server is not in the catalog any more, or the registry does not
+                answer.
         """
         off = self._off(hit)
         reason = restriction.reason if restriction is not None else off.reason if off else ""

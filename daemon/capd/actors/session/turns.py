@@ -88,8 +88,8 @@ class TurnContext:
     is_decided: trio.Event = field(default_factory=trio.Event)
     """Set when `decision` is known."""
     is_claimed: trio.Event | None = None
-    """Of a held turn: set once its hook has come back, or is given up. From then on `is_delivered`
-    says whether anybody reads the text. None for a turn that is not held."""
+    """Of a held turn: set once its hook has asked again, or the turn is given up. From then on
+    `is_delivered` says whether anybody reads the text. None for a turn that is not held."""
 
     @property
     def waits(self) -> float:
@@ -99,11 +99,11 @@ class TurnContext:
         return max(MODEL_PATIENCE, longest) if self.is_hook else 0.0
 
     async def claim(self) -> float:
-        """Wait until a held turn's hook has asked again or was given up; return the seconds waited.
+        """Wait until a held turn's hook has asked again, or the turn is given up.
 
-        A turn is held if it waits for the model: capd asks its hook to ask again. The wait here
-        is a second at most. Without this wait, the texts of a turn that ends sooner would count
-        as delivered, although no hook has taken them.
+        Return the seconds waited. A turn is held if it waits for the model: capd asks its hook to
+        ask again. The wait here is a second at most. Without this wait, the texts of a turn that
+        ends sooner would count as delivered, although no hook has taken them.
         """
         began_at = time.monotonic()
         if self.is_claimed is not None:
@@ -508,10 +508,11 @@ class SessionTurns:
         suggested: Sequence[CapabilityId],
         conversation: Conversation,
     ) -> "_HookText":
-        """Return call cards for tools of suggested capabilities, unless the client lists these.
+        """Return call cards for tools of suggested capabilities.
 
-        With a card, the model can call the tool directly. With a suggestion alone, it needs one
-        more request, to switch the capability on.
+        Empty if the client lists new tools within the turn, if no hook takes the turn's text, or if
+        the session has no tool that calls others by name. With a card, the model can call the tool
+        directly. With a suggestion alone, it needs one more request, to switch the capability on.
         """
         is_read = turn_context.is_hook and turn_context.is_delivered
         if not suggested or not is_read or self._view.lists_in_turn or not self._view.has_caller:

@@ -70,7 +70,8 @@ class Installs:
     ) -> messages.DependenciesReady | messages.DependenciesFailed:
         """Run the dependency scripts in the request whose check fails.
 
-        Return when all have succeeded or one has failed.
+        Return when all have succeeded or one has failed. If a dependency has no script, no script
+        is run unless the request names commands and all of them are installed.
         """
         if request.lacking:
             found: frozenset[str] = frozenset()

@@ -34,13 +34,14 @@ class InstanceRecord:
     server: ServerSpec
     project: str
     values: Mapping[str, str] = field(repr=False)
-    """The secret values for the next run. They are part of the key, so every holder has the same
-    ones. A restart uses these values even if a session's or the keyring's have changed."""
+    """The secret values for the next run. `key` has a digest of them, so every holder has the same
+    values. A restart uses them even if the values of a session or of the keyring have changed."""
     client: ClientFacts
     """The client info for the handshake of the next run: that of the client whose session asked
     last."""
     far: FarPlace | None = None
-    """Where it runs on the far side of a bridge; None if it runs on this machine."""
+    """Where it runs on the far side of a bridge, on another host or in a container. None if it runs
+    on this machine."""
     account: str = ""
     """The account of the login at a server by URL; empty for the usual one."""
     id: InstanceId = NOT_RUNNING

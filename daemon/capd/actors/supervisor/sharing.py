@@ -1,6 +1,7 @@
 """Decides which sessions share an instance, by the definition's scope and the server's generation.
 
-MCP has two generations: with a handshake, and stateless. An instance of a stateless server may
+The scope says whether all sessions share an instance, those of a project, or none. MCP has two
+generations: with a handshake, and stateless. An instance of a stateless server may
 serve every session. A server's generation is known after its first start, and is saved for the next
 daemon.
 """

@@ -45,8 +45,8 @@ from capd_protos.types import ServerSpec
 Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerEnd]]
 TRANSPORTS = ("stdio", "http", "sse")
 _KUBECTL_VARIABLES = ("KUBECONFIG",)
-"""Variables of the daemon that kubectl gets besides those of every server. A program that logs in
-for it may need others, which the definition's `env` names."""
+"""Variables of the daemon that kubectl gets besides those of every server. kubectl may run a
+program that logs in; if this program needs other variables, the definition's `env` names them."""
 
 
 def _set() -> trio.Event:
@@ -92,12 +92,12 @@ class SupervisorSettings:
     sandboxes: Sandboxes | None = None
     """How servers are confined; None to confine none."""
     install_cwd: Path | None = None
-    """The folder where dependency scripts run; by default that of shared instances."""
+    """The folder where dependency scripts run; by default `shared_cwd`."""
     empty_folders: Path | None = None
-    """Where empty folders are created: launchers run there that must not read a project's files.
-    None to let all launchers read them."""
+    """Where empty folders are created. A launcher, such as npx, runs in one of them if it must not
+    read the project's files. None to let all launchers read such files."""
     containers: Containers | None = None
-    """What runs servers in containers; None to refuse them."""
+    """What runs servers in containers; None to refuse such servers."""
     runners: FarRunners = field(default_factory=FarRunners)
     """What starts servers on the far sides of bridges."""
     far_rules: Callable[[str], BridgeRules] = lambda _: BridgeRules()
@@ -120,7 +120,8 @@ class Starts:
     async def wait_for_path(self, server: ServerSpec, far: FarPlace | None = None) -> None:
         """Wait until the PATH of the login shell is known, if the server's command needs it.
 
-        With `far`, the server runs on another host or in a container, and the PATH there counts.
+        With `far`, the server runs on another host or in a container, and needs no PATH of this
+        machine.
         """
         known = self._settings.path_known
         is_forwarded = is_place(server.url)
@@ -351,6 +352,6 @@ class Starts:
             lambda real, found: (
                 trust is not None and is_start_trusted(server, found, real, home, trust)
             ),
-            # In the strict sandbox capd's own files may be hidden.
+            # A program of capd's enters the project. In the strict sandbox its file may be hidden.
             can_enter=self.sandbox_request(server).level != "strict",
         )

@@ -154,7 +154,7 @@ class Supervisor:
             case _:
                 return await self._on_login(request)
 
-    # Holds
+    # Leases
 
     async def _acquire(self, request: messages.AcquireServer) -> messages.Reply:
         server, session = request.server, request.session
@@ -358,7 +358,7 @@ class Supervisor:
         """Run an instance at the first of its addresses that becomes ready.
 
         Raises:
-            CapdError: none did, or it was lost afterwards.
+            CapdError: no address became ready, or the instance was lost after it had been ready.
         """
         addresses, tried = instance.addresses, set[int]()
         problem: CapdError | None = None
@@ -465,7 +465,7 @@ class Supervisor:
         The definitions actor decides that by comparing them with the trusted definitions.
 
         Raises:
-            NotVettedError: they could not be compared, so every tool is withheld.
+            NotVettedError: the tools could not be compared, so every one is withheld.
         """
         tools = [definitions.ListedTool(each.definition.name, each.written) for each in taken]
         identity = instance.key.identity
@@ -559,7 +559,8 @@ class Supervisor:
         The connection is for the account in `request`.
 
         Raises:
-            CapdError: there is no such server, or its address is not known.
+            CapdError: no known server of that name is reached by URL, or a placeholder's key has
+                no value.
         """
         meant = NameTable(i.key.name for i in self._instances.values()).find(request.name)
         name = meant.name if isinstance(meant, Named) else request.name

@@ -29,7 +29,11 @@ async def watch_trees(runs: Callable[[], Sequence[ServerRun]], limits: TreeLimit
 
 
 def _trees(pids: Sequence[int]) -> dict[int, Tree]:
-    """Return, by pid, the resources of each server and of processes that its guard adopted."""
+    """Return what each server's process tree uses, by the server's pid.
+
+    A server's parent is its guard process, which adopts the server's orphaned descendants. A server
+    whose guard is gone is left out.
+    """
     found: dict[int, Tree] = {}
     for pid in pids:
         guard = platform.parent_pid(pid)
