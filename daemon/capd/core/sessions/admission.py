@@ -141,10 +141,10 @@ def check_read_only(shown: ShownTool, by: CallOrigin, view: SessionView) -> None
 
 
 def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
-    """Return why a call of an inactive tool is refused; None if the session never knew `name`.
+    """Return why a call of an inactive tool is refused; None if the session knows no such tool.
 
-    Examples: its server was switched off, policy denies the tool, or an overlay (a folder of the
-    user's changes) disables it.
+    Examples of a reason: the tool's server was switched off, policy denies the tool, or an overlay
+    (a folder of the user's changes) disables it.
     """
     known = state.surface.known(name)
     if known is None:

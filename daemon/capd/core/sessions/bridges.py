@@ -38,8 +38,8 @@ class BridgeRules:
     """What sessions over the bridge may use. If it has neither `allow` nor `capabilities`, they may
     use nothing."""
     profile: str = ""
-    """The profile of the bridge's sessions; empty for none, whatever the conditions of profiles
-    say."""
+    """The profile of the bridge's sessions. If it is empty, they have none, even if the conditions
+    of a profile fit."""
     has_secrets: bool = False
     """Whether servers that run on the far side get the secrets that their definitions name."""
     starts: tuple[str, ...] = ()

@@ -134,7 +134,7 @@ def _is_tool(name: str) -> bool:
 def _words(field: Field | None) -> list[str]:
     """Return the words of a frontmatter field, a text or a list.
 
-    The parts of them in parentheses are left out.
+    Text in parentheses is left out.
     """
     if field is None:
         return []

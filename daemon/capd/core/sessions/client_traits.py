@@ -33,7 +33,8 @@ class ClientTraits:
     stateless_relists: bool = False
     """Whether the client was also seen to list again in the stateless generation of MCP."""
     appends: bool = False
-    """Whether the client puts a later tool after what its model has read, and not before it."""
+    """Whether the client appends a tool that is added later to what its model has read already,
+    instead of inserting it before that."""
     name_limit: int = LIMIT
     """The longest name of a tool that the client accepts, its own prefix included."""
     tool_limit: int = 128

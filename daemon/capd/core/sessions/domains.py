@@ -1,8 +1,9 @@
 """The domain of a session, such as `work`, which decides what capabilities it may use.
 
 The configuration sets a domain for folders and for clients. The nearest configured folder that
-contains the session's project decides, then its client. A session without a domain may use every
-capability, and a capability without domains may be used in every session.
+contains the session's project decides. If there is none, the session's client decides. A session
+without a domain may use every capability, and a capability without domains may be used in every
+session.
 """
 
 from collections.abc import Collection, Mapping

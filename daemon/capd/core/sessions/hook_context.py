@@ -200,7 +200,8 @@ def notice(decision: Decision, problem: str = "") -> str:
     """Return the line that tells the user which capability a message switches on.
 
     The line is empty if the message switches none on. `problem` is the reason why the capability
-    could not be switched on. The line then says that, without the reason.
+    could not be switched on, empty if it could. The line says that it could not, without the
+    reason.
     """
     if decision.outcome != "activate" or decision.id is None:
         return ""

@@ -7,8 +7,9 @@ order, and the first that finds any session decides:
 
     session id      the client's own id of the conversation, from the shim or an earlier hook
     common parent   the nearest process above the hook that also started a shim; shims of other
-                    clients do not count, because one editor may start several clients. If it
-                    started several shims, those in the hook's project, if there are any
+                    clients do not count, because one editor may start several clients. If this
+                    process started several shims, only those in the hook's project count, unless
+                    there are none
     project         the only session of this client in this project
 
 If a rule finds more than one session, the link is `ambiguous`, and the hook's prompt goes to none.
@@ -67,7 +68,7 @@ def link(hook: HookRun, candidates: Sequence[SessionCandidate]) -> HookLink:
         if same:
             return _only(same, "session id")
     for ancestor in hook.ancestors:
-        # Process 1 is a parent of every process, so it identifies none.
+        # Process 1 is above every process, so it identifies none.
         children = [c for c in candidates if ancestor > 1 and c.parent == ancestor]
         children = [c for c in children if not (hook.line and c.line) or hook.line == c.line]
         if len(children) > 1:

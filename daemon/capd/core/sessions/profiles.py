@@ -7,9 +7,9 @@ The first of these that is set decides which profile a session gets:
     3. the profile of the parent session
     4. the conditions: the first profile of the configuration whose conditions hold
 
-Folders, remotes, branches and clients are the conditions of a profile. They hold if at least one
-entry fits of each kind that the profile has. Example: a profile has `folders` and `clients`, one of
-the folders contains the project, and one of the client patterns matches. A profile without
+Folders, remotes, branches and clients are the conditions of a profile. They hold if, of each kind
+that the profile has, at least one entry fits. Example: a profile has `folders` and `clients`, one
+of the folders contains the project, and one of the client patterns matches. A profile without
 conditions is chosen only by its name. Only the user's own configuration defines profiles and names
 them, never a project's file. The policy of a profile is added to the user's, so a profile can only
 deny more.

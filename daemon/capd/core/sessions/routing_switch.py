@@ -1,8 +1,8 @@
 """Whether a session's messages are routed, and so may switch capabilities on (docs/surface.md).
 
 The first setting that exists decides: that of the nearest folder that contains the session's
-project, that of its client, and the global one. A session's own setting overrides all of them
-(`SessionView.own_routing`).
+project, then that of the session's client, then the global one. A session's own setting overrides
+all of them (`SessionView.own_routing`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -40,7 +40,7 @@ def room_in_turn(context: str, suggestion: str) -> int:
 
 
 def _clean(text: str) -> str:
-    # Its quotation marks would end capd's.
+    # Quotation marks in the text would end the ones that capd puts around it.
     return cleaned(text[:_LONGEST]).text.replace('"', "'")
 
 

@@ -46,8 +46,8 @@ class ServerLease:
     spec: ServerSpec
     identity: ServerIdentity
     instance: InstanceId
-    """`NO_INSTANCE` until the server is first used: for single tools and pins, and in a restored
-    session."""
+    """The instance; `NO_INSTANCE` if the server has not been used yet. This can be the case with
+    single tools and pins, and in a restored session."""
     tools: tuple[ToolDefinition, ...]
     """The tools that the server lists; before it has started, tools that it is known to have."""
     via: CapabilityId | None = None
@@ -139,7 +139,8 @@ class SessionState:
         before = self.surface.listed
         replaced: list[ServerLease] = []
         relisted = Step()
-        # A server's new list of tools may evict the oldest capability. This one must not be that.
+        # A server's new list of tools may evict the capability that was used least recently. That
+        # must not be this one.
         self.active.touch(capability.id, now)
         for server in servers:
             old = self._leases.get(server.identity)

@@ -2,8 +2,8 @@
 
 A record has the definitions of servers, and no instances: servers start again when they are needed.
 It contains no secrets: it has only a digest of the resume token, and definitions have placeholders
-where secrets belong. The record also decides whether a connection may use the session that its
-hello, the first line of a connection, names (`claim_refusal`).
+where secrets belong. A client's hello, the first line of its connection, may name a session. The
+session's record also decides whether the client may use it (`claim_refusal`).
 """
 
 import hashlib
@@ -235,9 +235,10 @@ def claim_refusal(
     """Return why a client gets no session: an error code and a reason; None if it gets one.
 
     `key` and `resume` are those of the client's hello; both may be empty. `token` is the resume
-    token of the open session with this key, None if no such session is open. An open session needs
-    this token, and is refused while it ends (`is_ending`). If none is open, `record`, the session's
-    saved record, decides: an empty `resume` or the record's last token is accepted.
+    token of the open session with this key, None if no such session is open. For an open session
+    `resume` must be this token, and no client gets the session while it ends (`is_ending`). If none
+    is open, `record`, the session's saved record, decides: an empty `resume` or the record's last
+    token is accepted. Without a record (None) any `resume` is accepted.
     """
     if key and not is_key(key):
         return "bad_hello", "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"

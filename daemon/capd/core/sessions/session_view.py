@@ -74,9 +74,9 @@ class SessionView:
 
         With `is_bare` the session is a plain aggregator: it lists every active tool, and none of
         capd's own. `has_results` says that long results are stored, to be read later. `client`
-        and `version` come from the hello. `habits` are the observations of clients so far, `domain`
-        is the session's domain. `shares` is the view of the conversation whose list of tools a
-        sub-agent is shown.
+        and `version` come from the hello, the first line of a connection. `habits` are the
+        observations of clients so far, `domain` is the session's domain. `shares` is given for the
+        session of a sub-agent: the view of its conversation, whose list of tools it is shown.
         """
         self._shares = shares
         self._has_results = has_results
@@ -341,8 +341,8 @@ class SessionView:
     def checks(self, server: str) -> bool:
         """Tell whether capd checks the arguments of calls of `server` before it sends them.
 
-        It does not if the user has set `pass-through`, because such a session is a plain
-        aggregator.
+        False if the user's settings say so, and in a session that is a plain aggregator: one with
+        `is_bare`, or in the mode `pass-through` that the user has set.
         """
         is_plain = self.wants_all and not self.plan.is_whole
         if not self.rules.checks_arguments or self.is_bare or is_plain:
@@ -477,8 +477,8 @@ class SessionView:
     def is_probe_due(self) -> bool:
         """Whether to send `list_changed` without a change, to see if the client lists again.
 
-        capd does so if only its table of clients says that this client does not. If the client
-        lists again, its next session gets a list that changes.
+        It is sent if capd's table of clients says that this client does not list again, and nothing
+        else does. If the client then lists again, its next session gets a list that changes.
         """
         is_known = self._habits.seen(self._key, self._version) is not None
         return self.plan.is_from_table_alone and not is_known and not self._watch.is_behind

@@ -5,8 +5,9 @@ name* is its name on the list. *Own* tools are capd's.
 
 Own tools come first, then granted tools in the order of first activation. An unchanged tool always
 has the same bytes, so that a client's prompt cache stays valid (docs/design/surface.md). A
-definition is passed on as its server wrote it, apart from the name, a note that may be added to the
-description, and an output schema that a shortened result could not satisfy.
+definition is passed on as its server wrote it, with three changes: the name is the wire name, a
+note may be added to the description, and an output schema that a shortened result could not satisfy
+is left out.
 
 Not every granted tool is listed:
 
@@ -50,8 +51,8 @@ _FEW_NAMES = 100
 so need no memory for a cache."""
 
 MOST_NAMES = 20_000
-"""The most names for clients that a session remembers. Only a server that lists other tools again
-and again brings so many: a list has at most a thousand."""
+"""The most names for clients that a session remembers. A list has at most a thousand tools, so only
+a server that replaces its tools again and again brings so many names."""
 
 _definition = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

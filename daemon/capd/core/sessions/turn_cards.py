@@ -53,7 +53,7 @@ class RemainingTools:
     beyond: int
     """How many more tools there are, whose cards this turn's text cannot have."""
     finder: str
-    """The name under which the client knows the tool that finds them."""
+    """The name under which the client knows `tool_search`, which finds the remaining tools."""
 
     def hint(self, delivered: Sequence[WireName]) -> str:
         """Return `6 more of git: tool_search.` for the tools without a card; empty for none.
@@ -210,5 +210,5 @@ class _Listing:
         return self.head.over(any_tool, read_only)
 
     def _line(self, card: CallCard) -> str:
-        # What was used is likely to be called with its options again.
+        # A tool that was used is likely to be called with its optional arguments again.
         return card.signature if self._is_used(card) else card.short_line

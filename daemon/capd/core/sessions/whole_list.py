@@ -5,12 +5,12 @@ search is one more request. Listing a few tools costs less. So mode `auto` lists
 of capd's own, as a plain aggregator does, if all of these hold:
 
 - every server has listed its tools, so that there is nothing to find,
-- no skill is installed, which a tool of capd's own would have to use,
+- no skill is installed, because using a skill needs one of capd's own tools,
 - the client's list has room for all of them, and
 - what a model reads of their definitions has at most `WHOLE_BYTES`.
 
 capd's own tools are added to that list when they become useful: once there are more tools than the
-list shows, or once a result was too long and has to be read by handle.
+list shows, or once a result was too long and has to be read in parts.
 """
 
 from dataclasses import dataclass
