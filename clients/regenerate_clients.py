@@ -36,7 +36,7 @@ def generated() -> str:
 
 SESSION_VARIABLES = (
 {_lines(variables)})
-"""Where a client says which of its conversations started us; its hooks say the same."""
+"""Variables with the id of the conversation that started the shim. Hooks send the same id."""
 
 RELISTING_CLIENTS = (
 {_lines(names)})

@@ -1,8 +1,8 @@
-"""Tables for the terminal: one line a row, fitted to its width, cells coloured by their text.
+"""Tables for the terminal: a line for each row, as wide as the terminal, with coloured states.
 
-On a narrow terminal, long texts (`what it does`, `error`) are cut first, to `_NARROWEST` columns.
-Then whole columns are left out, in the order of `_LEAST_WANTED`. A name, or anything else that a
-person types, is never cut. In a pipe or a file nothing is cut or left out.
+On a narrow terminal, the columns of long texts (such as `error`) are first cut to `_NARROWEST`
+characters. Then whole columns are left out, in the order of `_LEAST_WANTED`. A name, or anything
+else that a person types, is never cut. In a pipe or a file nothing is cut or left out.
 """
 
 import unicodedata
@@ -32,7 +32,7 @@ _STATES = {
     **dict.fromkeys(("failed", "parked", "error", "unusable"), "red"),
     **dict.fromkeys(("off", "none", "idle", "not installed"), "dim"),
 }
-"""The style of a cell by its first word; only columns of states are styled."""
+"""The style of a cell by its text before a colon; only columns of states are styled."""
 _STATE_COLUMNS = frozenset({"routable", "state"})
 
 
@@ -79,7 +79,7 @@ def table_lines(
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print a table with these titles and rows to standard output, fitted to the terminal."""
-    import click  # noqa: PLC0415 - the caller has it; the layout above does without
+    import click  # noqa: PLC0415 - every caller has imported it; `table_lines` does without it
 
     lines = table_lines(titles, rows, columns=limited_width(), is_coloured=has_colour())
     for line in lines:

@@ -136,8 +136,8 @@ class Control:
     def events(self, topics: list[str] | None = None) -> Iterator[dict[str, Any]]:
         """Subscribe to events now; return an iterator over them, until the daemon disconnects.
 
-        `topics` are prefixes such as `server.`; without any, all events come. Each item has a
-        `topic` and an `event`, the fields of the event.
+        `topics` are prefixes such as `server.`; without any, all events come. Each item has the
+        event's `topic`, and the event's fields in `event`.
         """
         self.call("events", {"topics": topics or []})
         self._connected().settimeout(None)

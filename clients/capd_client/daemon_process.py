@@ -2,8 +2,8 @@
 
 No `PYTHON*` variable of the starting process reaches the daemon, except `KEPT`. Otherwise a
 `secrets.py` of one project, on a `PYTHONPATH` that direnv sets there, would crash the daemon of
-every editor. This module imports as little as possible, because until the variable is removed,
-imports may load files of such a path.
+every editor. This module imports as little as possible, because an import may load a file of such a
+path until `PYTHONPATH` is removed.
 """
 
 import sys
@@ -23,5 +23,5 @@ def daemon_arguments(arguments: "Sequence[str]" = ()) -> list[str]:
 
 
 def daemon_environment(env: "Mapping[str, str]") -> dict[str, str]:
-    """Return `env` as changed for one of capd's own Python programs, such as the daemon."""
+    """Return `env` without `PYTHON*` variables except `KEPT`, for capd's own Python programs."""
     return {key: value for key, value in env.items() if not key.startswith("PYTHON") or key == KEPT}

@@ -130,7 +130,10 @@ def _patience() -> float:
 
 
 def _longest(client: str) -> float:
-    """Return the most seconds that a hook of `client` may take; 0 if not more than the budget."""
+    """Return the most seconds that a hook of `client` may take, if more than its budget, else 0.
+
+    It is 0 as well if the user has set the budget.
+    """
     if os.environ.get(BUDGET_VARIABLE):
         return 0.0
     limit = min(HOOK_LIMITS.get(client, 0) - _SPARE_TIME, LONGEST_BUDGET)

@@ -45,7 +45,7 @@ class McpHost:
         threading.Thread(target=self._read, daemon=True).start()
 
     def __enter__(self) -> Self:
-        """Return this host, which leaving the `with` block closes."""
+        """Return this host. Its server is ended at the end of the `with` block."""
         return self
 
     def __exit__(self, *_: object) -> None:

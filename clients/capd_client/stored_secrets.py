@@ -77,7 +77,7 @@ def remove_from_keyring(key: str) -> bool:
     """Remove `key` from the keyring; return whether it was there.
 
     Raises:
-        SecretError: the keyring fails.
+        SecretError: there is no safe keyring, or it fails.
     """
     with _keyring("unlock it and try again") as backend:
         if backend.get_password(KEYRING_SERVICE, key) is None:
@@ -107,7 +107,7 @@ def in_file(file: Path) -> dict[str, str]:
     """Return the values in the file of secrets, by key.
 
     Raises:
-        SecretError: others can read the file, or it is not a regular file.
+        SecretError: others can read the file, or it is too large, not UTF-8 or not a regular file.
     """
     return _values("".join(_lines(file)))
 
@@ -116,8 +116,7 @@ def keep_in_file(file: Path, key: str, value: str) -> None:
     """Store `value` in a new last line of `file`; lines that set `key` are removed.
 
     Raises:
-        SecretError: others can read the file, it is not a regular file, or its syntax cannot
-            represent the value.
+        SecretError: as for `in_file`, or the file's syntax cannot represent the value.
     """
     lines = _lines(file)
     before = _values("".join(lines))
@@ -135,7 +134,7 @@ def remove_from_file(file: Path, key: str) -> bool:
     """Remove `key` from `file`; return whether it was there.
 
     Raises:
-        SecretError: others can read the file, or it is not a regular file.
+        SecretError: as for `in_file`.
     """
     lines = _lines(file)
     before = _values("".join(lines))
@@ -163,7 +162,7 @@ def _keyring(hint: str) -> "Iterator[KeyringBackend]":
 
 
 def is_keyring_installed() -> bool:
-    """Tell whether the package `keyring` is there, an extra of capd."""
+    """Tell whether the package `keyring`, an extra of capd, is installed."""
     from importlib.util import find_spec  # noqa: PLC0415 - no other command needs it
 
     return find_spec("keyring") is not None

@@ -121,9 +121,9 @@ def _saved(session: Mapping[str, Any]) -> str:
 
 
 def _linked(session: Mapping[str, Any]) -> str:
-    """Return a session's ids in its client, and how a prompt hook was matched to it.
+    """Return the client's own ids of a session, and how a prompt hook was matched to the session.
 
-    It is `no` if none was.
+    It is `no` if there are no ids and no hook was matched.
     """
     ids = ", ".join(map(str, session.get("client_sessions") or []))
     by = f"by {session['linked_by']}" if session.get("linked_by") else ""

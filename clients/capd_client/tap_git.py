@@ -87,7 +87,7 @@ def discard(folder: Path) -> bool:
 
 
 def _is_worked_in(folder: Path) -> bool:
-    """Tell whether a checkout has changes, or commits, that its origin may not have."""
+    """Tell whether a checkout may have changes or commits that its origin lacks."""
     if shutil.which("git") is None:
         return True
     for question in (

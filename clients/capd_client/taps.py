@@ -93,7 +93,7 @@ class TapList:
     def check_free(self, name: str) -> None:
         """Check that `name` is valid for a tap and not in use.
 
-        This is done before somebody clones a repository for it.
+        `capd tap add` checks it before it clones a repository.
         """
         _check_name(name)
         self._refuse_twice(name, self.read())
@@ -158,7 +158,7 @@ def find_name(name: str, names: Sequence[str], unknown: str) -> str:
     Raises:
         TapError: none fits, or several do; `unknown` is the first line of the message.
     """
-    from capd_protos.naming import Named, NameTable, advice  # noqa: PLC0415 - 10 ms for who names one
+    from capd_protos.naming import Named, NameTable, advice  # noqa: PLC0415 - 10 ms, which few need
 
     found = NameTable(names).find(name)
     if isinstance(found, Named):

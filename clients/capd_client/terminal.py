@@ -14,7 +14,7 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 
 
 def printable(text: object, *, keep_lines: bool = False) -> str:
-    """Return `text` with every character escaped that is not visible.
+    """Return `text` with escapes in place of all characters that are not printable.
 
     These are control characters, marks of writing direction, and invisible characters. With
     `keep_lines`, line breaks and tabs stay.

@@ -1,7 +1,7 @@
 """The user's own edits of tools: overlays that `capd tool edit` writes, one for each tap.
 
     <config>/overlays/edits-TAP/overlay.toml               the tap whose capabilities are edited
-    <config>/overlays/edits-TAP/capabilities/NAME.toml     its tables `[tool."server:tool"]`
+    <config>/overlays/edits-TAP/capabilities/NAME.toml     NAME's tables `[tool."server:tool"]`
 
 The files are ordinary overlays, and may be edited by hand as well (docs/tools.md).
 """
@@ -58,7 +58,7 @@ class ToolEdits:
     def file(self, tap: str, capability: str) -> Path:
         """Return the file with the user's edits of a capability's tools, whether it exists or not.
 
-        The capability is that of the tap `tap`.
+        The capability belongs to the tap `tap`.
         """
         return self._overlays / f"edits-{tap}" / "capabilities" / f"{capability}.toml"
 

@@ -17,7 +17,7 @@ from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.terminal import printable, width
 
 FIRST_AFTER = 1.0
-"""Seconds without a message: most commands are done by then."""
+"""Seconds before the line appears: most commands are done by then."""
 _EVERY = 0.2
 _DOWNLOADS_AFTER = 3.0
 """Seconds after which a start is taken for a first one, which downloads a package. npx and uvx say

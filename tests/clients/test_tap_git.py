@@ -264,7 +264,7 @@ def test_a_clone_that_was_worked_in_stays(run: Run, home: Path, upstream: Path, 
 
     result = run("remove", "a-tap")
 
-    assert f"; {folder} stays: it has what its origin may not have" in result.output
+    assert f"; {folder} stays: it may have work that its origin lacks" in result.output
     assert folder.is_dir()
     assert TapList(str(home / "config")).read() == []
 

@@ -1,7 +1,7 @@
 """Reads the messages between an editor and its agent, and adds capd to them.
 
-A new session of the agent gets capd as an MCP server. The server is started with a key for its capd
-session, which this module makes. So it is known which capd session each prompt belongs to. The
+A new session of the agent gets capd as an MCP server. This module makes a key for the capd session
+and puts it into the server's environment, so it knows to which capd session a prompt belongs. The
 daemon gets the user's words from a prompt, and may return a text for the model, which becomes
 another block of the prompt. Any other line passes unchanged: a line is encoded again only if
 something is added to it.
@@ -29,7 +29,8 @@ _SHARING = ("opencode",)
 """Agents that connect to a folder's servers only once. All their sessions in one folder share a
 key."""
 _MOST_OPENING = 1000
-"""How many unanswered requests to open a session are remembered; an agent may never answer."""
+"""How many unanswered requests to open a session are remembered. Some agents leave one unanswered.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,17 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class AgentLine:
-    """A line to send to the agent. `prompt` is set if the line is a prompt with the user's text."""
+    """A line to send to the agent.
+
+    `prompt` is set if the line is a prompt with text, in a session that has capd.
+    """
 
     line: bytes
     prompt: Prompt | None = None
     message: Json = field(default_factory=dict, repr=False)
 
     def with_context(self, context: str) -> bytes:
-        """Return the line of a prompt, with `context` as its last block."""
+        """Return the line of a prompt with `context` as its last block; unchanged without one."""
         if not context:
             return self.line
         block = {"type": "text", "text": context}
@@ -70,7 +74,7 @@ class Dialogue:
         self._opening: dict[str, str] = {}
         """The key of each session that is being opened, by the request's id."""
         self._keys: dict[str, str] = {}
-        """The key of each open session, by the agent's id."""
+        """The key of each open session, by the agent's id of the session."""
         self._initialize = ""
         self._names_transport = False
         self._is_sharing = False
@@ -188,7 +192,7 @@ def _parsed(line: bytes) -> Json:
 
 
 def _id(message: Json) -> str:
-    """Return the id of a request or its answer as text, with its type: 1 is not "1"."""
+    """Return a message's id as JSON text, in which 1 and "1" differ; empty if it has no id."""
     key = message.get("id")
     return "" if key is None else json.dumps(key)
 

@@ -26,10 +26,10 @@ _PPID, _STARTED = 1, 19
 
 
 def end(pid: int, mark: str, grace: float) -> None:
-    """End the process `pid` and everything that it started: ask first, then kill.
+    """End the process `pid` and everything that it started: SIGTERM first, then SIGKILL.
 
     If the process has ended already, processes with its `mark` are still ended. `grace` is the
-    number of seconds between asking and killing.
+    number of seconds between the two signals.
     """
     identity = started(pid)
     give_up_at = time.monotonic() + grace
@@ -51,7 +51,7 @@ def end(pid: int, mark: str, grace: float) -> None:
 def started(pid: int) -> str | None:
     """Return a text that identifies the process `pid`, even if the pid is reused.
 
-    Return None if the process is gone.
+    Return None if the process is gone or a zombie.
     """
     if not _PROC.is_dir():
         with contextlib.suppress(ProcessLookupError):

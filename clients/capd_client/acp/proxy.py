@@ -128,8 +128,8 @@ class Proxy:
 def _pieces(fd: int, waiting: threading.Event | None = None) -> Iterator[tuple[bytes, bool]]:
     """Yield each whole line of the descriptor `fd` with True.
 
-    A line that is too long is yielded in pieces, each with False. `waiting` is set whenever the
-    caller has taken all that was read and the pipe is empty.
+    A line that is too long is yielded in pieces, each with False. `waiting` is set while the caller
+    has taken all that was read, and this function waits for more.
     """
     parts: list[bytes] = []
     size = 0

@@ -25,7 +25,7 @@ START_TIMEOUT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The path of a daemon's socket, and whether a daemon may be started there."""
+    """The path of a daemon's socket, and whether a daemon may be started there, with `env`."""
 
     path: str
     may_start: bool
@@ -43,7 +43,7 @@ class Address:
             raise RefusedError(text, REFUSED)
 
     def start(self) -> str:
-        """Start a daemon and wait until it answers; return why it does not, empty if it does.
+        """Start a daemon and wait until it answers; return the reason if it does not, else "".
 
         A separate process starts the daemon and then ends, so that the program has no new child
         process.

@@ -64,7 +64,7 @@ class Session:
             raise self._over_with
 
     def __enter__(self) -> Self:
-        """Return this session, which leaving the `with` block closes."""
+        """Return this session. It is closed at the end of the `with` block."""
         return self
 
     def __exit__(
@@ -141,7 +141,7 @@ class Session:
             self._waiting[key] = future
         self._wake()
         try:
-            # Threads cannot wait for as long as a float can say, and infinity is such a float.
+            # Waiting longer than TIMEOUT_MAX, such as infinitely, would raise OverflowError.
             is_endless = timeout is None or timeout > threading.TIMEOUT_MAX
             return future.result(None if is_endless else timeout)
         except FutureTimeout:
@@ -163,7 +163,7 @@ class Session:
         return may_have_run
 
     def _wake(self) -> None:
-        # If the buffer is full, the thread wakes anyway; if it is closed, the thread has ended.
+        # If the buffer is full, the thread wakes anyway; if the socket is closed, it has ended.
         with contextlib.suppress(OSError):
             self._wake_in.send(b"\0")
 
@@ -312,6 +312,11 @@ def switched(path: str, method: str, name: str, session: str) -> Change:
 
     `path` is the daemon's socket, `method` is `enable` or `disable`, `name` the capability's name,
     and `session` the session's key. Return what was done.
+
+    Raises:
+        NotSentError: no daemon answers.
+        RefusedError: the capability was not switched.
+        CapdError: the daemon answered with another error.
     """
     try:
         with Control(path, client="capd-agent") as control:

@@ -91,10 +91,10 @@ def connect(
     again within a day finds the same tools switched on. `parent` is the key of the session that
     started this one, and `inherit` says whether this one starts with the same tools switched on.
 
-    `env` has the values that servers ask for; by default the process's environment. `socket` is the
-    path of a daemon's socket; by default that of the user's daemon. If no daemon answers, one is
-    started, unless `start` is false, `socket` is given, or `env` has `CAPD_NO_START`. `patience` is
-    the number of seconds to wait for a daemon.
+    `env` is the environment whose variables servers may ask for; by default the process's. `socket`
+    is the path of a daemon's socket; by default that of the user's daemon. If no daemon answers,
+    one is started, unless `start` is false, `socket` is given, or `env` has `CAPD_NO_START`.
+    `patience` is the number of seconds to wait for a daemon.
     """
     values = os.environ if env is None else env
     folder = os.path.realpath(project or Path.cwd())

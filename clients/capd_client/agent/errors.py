@@ -74,6 +74,6 @@ def error_of(error: object) -> CapdError:
     number = code if isinstance(code, int) else 0
     text = str(found.get("message") or "the daemon gave no reason")
     if number == _INVALID_PARAMS and found.get("data") == {"code": "not_found"}:
-        # MCP has this code for an unknown tool; a server may have its own error with it.
+        # MCP has this code for an unknown tool. A server may use it for other errors.
         return NotFoundError(text, number)
     return _BY_CODE.get(number, ServerError)(text, number)

@@ -26,7 +26,7 @@ class Turn:
     suggested: tuple[str, ...]
     """Capabilities that the message may mean, and that are not on."""
     context: str
-    """The text for the model, to be sent with the message; empty if it has nothing new."""
+    """The text for the model, to be sent with the message; empty if there is nothing new to say."""
     problem: str
     """Why the chosen capability could not be switched on; empty if it could."""
     raw: Json = field(repr=False, compare=False)

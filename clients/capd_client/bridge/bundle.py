@@ -60,7 +60,7 @@ def bundle() -> bytes:
     for each in package.joinpath("shim").iterdir():
         if each.name.endswith(".py"):
             members[f"capd_client/shim/{each.name}"] = each.read_bytes()
-    # Stored, not deflated: a Python without zlib reads it, too.
+    # The members are not compressed, so that a Python without zlib can read them.
     with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(members):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), members[name])

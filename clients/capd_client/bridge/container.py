@@ -139,7 +139,7 @@ class ContainerBridge(FarBridge):
 
 
 def exec_words(engine: str, container: str, user: str = "") -> list[str]:
-    """Return the words that, before a command, run it in a container as `user`.
+    """Return the words to put before a command, so that it runs in a container as `user`.
 
     `engine` is the path of podman or docker. An empty user is the container's own.
     """
@@ -152,7 +152,7 @@ def engine_of(container: str) -> str:
     """Return the engine, podman or docker, that has a running container of this name.
 
     Raises:
-        FarSideError: none has it.
+        FarSideError: no engine is installed, or none has such a container.
     """
     found = [each for each in ENGINES if shutil.which(each)]
     for engine in found:

@@ -105,7 +105,7 @@ def hold(folder: Path, generation: str) -> None:
     """Wait until the near side is gone; then remove everything in `folder`.
 
     The near side is the machine of the daemon, from which the bridge was opened. `generation` is
-    that of the command `prepare`: what a newer connection has installed is left in place.
+    that of the command `prepare`. If a newer connection has installed its files since, they stay.
     """
     # The zip file that a bridge copies here contains the runner as a separate module.
     from capd_client.bridge.runner import RunnerSupervisor  # noqa: PLC0415
@@ -249,10 +249,11 @@ def holder_of(folder: Path) -> int:
 
 
 def end_connection(holder: int) -> None:
-    """Kill the sshd that the process `holder`, which holds an earlier connection, runs under.
+    """Kill the sshd of an earlier connection, which is an ancestor of the process `holder`.
 
     After a network failure, that sshd may wait for hours. The shims that are connected to it wait
-    as long, because their connections stay open. It runs as this user, so no privilege is needed.
+    as long, because their connections stay open. The sshd runs as this user, so no privilege is
+    needed.
     """
     pid = holder
     while pid > 1:
@@ -313,7 +314,7 @@ def install(folder: Path) -> None:
 
 
 def uninstall(folder: Path) -> None:
-    """Remove the shim from Claude Code's configuration, if its entry starts the one in `folder`."""
+    """Remove the entry `capd` from Claude Code's configuration, if it starts `folder`'s shim."""
     with contextlib.suppress(OSError, ValueError):
         config = read_config()
         servers = config.get("mcpServers", {})

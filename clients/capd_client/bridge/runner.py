@@ -15,8 +15,8 @@ letter, four bytes of length, and the payload:
                     o  its standard output                      e  its standard error
                     x  its exit code, or minus the signal       g  none of its processes is left
 
-Nothing that was started outlives its connection, its guard, the runner or `hold`: each of these
-processes adopts orphans (Linux: child subreaper), and kills what the process below it has left. The
+No server outlives its connection, its guard, the runner or `hold`. The guard, the runner and `hold`
+each adopt orphans (Linux: child subreaper), and kill what the process below them has left. The
 runner needs Python 3.8 and its standard library.
 """
 
@@ -119,7 +119,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def kill_below(spared: frozenset[int] = frozenset()) -> None:
-    """Kill every descendant of this process, except the trees of `spared`, and reap the dead."""
+    """Kill and reap every descendant of this process, except `spared` and their descendants."""
     until = time.monotonic() + _KILL_TIMEOUT
     while time.monotonic() < until:
         kept = {below for each in spared for below in (each, *descendants(each))}
@@ -317,7 +317,7 @@ def _line(connection: socket.socket) -> bytes:
         ValueError: the line is too long, or the connection ended before the line did.
     """
     line = bytearray()
-    # Byte by byte: what comes after the line is for somebody else.
+    # Byte by byte, because other code reads what comes after the line.
     while not line.endswith(b"\n"):
         part = connection.recv(1)
         line += part

@@ -151,7 +151,7 @@ class SshBridge(FarBridge):
             process.stdin.close()
         until = time.monotonic() + FAREWELL
         while next_chunk(process.stdout, until):
-            # Nobody waits for its further output.
+            # Discard the rest of its output.
             continue
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, until - time.monotonic()))

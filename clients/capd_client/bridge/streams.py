@@ -4,7 +4,7 @@ A frame is one letter, four bytes with the number of a connection, four with the
 and the payload:
 
     o   a connection was made on the far side      e   a connection ended
-    d   its data, 64 KiB at most                   w   a word of the bridge itself, in JSON
+    d   a connection's data, 64 KiB at most        w   a message of the bridge itself, in JSON
 
 The near end is on the machine of the daemon. Both ends run this code, the far one on Python 3.8.
 Neither trusts the other: the size of frames, the number of connections and the unwritten data are

@@ -132,13 +132,14 @@ def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) 
     metavar="TOKENS",
     type=click.IntRange(0, 10_000_000),
     default=0,
-    help="The most tokens that what is switched on may take.",
+    help="The most tokens for all that the message switches on and delivers.",
 )
 @session_option
 @json_option
 def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> None:
     """Send TEXT, the user's message, to a session; `-` reads it from standard input."""
-    # A terminal shows only what is on; a reader of JSON may pass the context to a model.
+    # A terminal shows only what was switched on. A program that reads the JSON may pass the text
+    # for the model on.
     has_no_output = not as_json
     message = text_of(text)
     result = in_session(

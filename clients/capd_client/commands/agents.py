@@ -10,7 +10,7 @@ import capd_client
 from capd_client.commands.shared import fail, this_places
 
 _PLACES = ("CAPD_HOME", "CAPD_SOCKET", "XDG_RUNTIME_DIR", "CAPD_NO_START")
-"""Variables by which the shim finds the daemon; an agent may not pass them to its servers."""
+"""Variables by which the shim finds the daemon. Not every agent passes them to its servers."""
 _NOT_FOUND = 127
 
 

@@ -170,7 +170,7 @@ def tap_remove(*, name: str) -> None:
     is_ours = folder.parent == Path(this_places().data, "taps")
     kept = ""
     if is_ours and folder.is_dir() and not tap_git.discard(folder):
-        kept = f"; {folder} stays: it has what its origin may not have"
+        kept = f"; {folder} stays: it may have work that its origin lacks"
     try:
         ask("reload")
     except DaemonDownError:

@@ -6,7 +6,7 @@ from click.shell_completion import get_completion_class
 _VARIABLE = "_CAPD_COMPLETE"
 _HOW = {
     "bash": 'eval "$(capd completion bash)"     in ~/.bashrc',
-    "zsh": 'eval "$(capd completion zsh)"      in ~/.zshrc, behind compinit',
+    "zsh": 'eval "$(capd completion zsh)"      in ~/.zshrc, after compinit',
     "fish": "capd completion fish | source      in ~/.config/fish/config.fish",
 }
 

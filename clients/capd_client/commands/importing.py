@@ -1,4 +1,4 @@
-"""`capd import`: makes the MCP servers of this machine's clients capabilities of the user's own."""
+"""`capd import`: turns the MCP servers in clients' files into the user's own capabilities."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _STARTER = "starter"
 _LAUNCHERS = frozenset({"npx", "bunx", "uvx"})
-_OF_PROJECT = "a file of this folder alone names it: --project takes it over for all projects"
+_OF_PROJECT = "only a file of this folder has it: --project takes it over for all projects"
 
 
 @click.command("import")
@@ -34,7 +34,7 @@ _OF_PROJECT = "a file of this folder alone names it: --project takes it over for
 )
 @click.option("--replace", is_flag=True, help="Replace them by capd in the clients.")
 @click.option("--undo", is_flag=True, help="Restore what --replace removed, and exit.")
-@click.option("--forget", is_flag=True, help="Delete the copies of what it removed, and exit.")
+@click.option("--forget", is_flag=True, help="Delete the backups that --undo needs, and exit.")
 @click.option("--secrets-file", is_flag=True, help="Keep secrets in secrets.env (mode 0600).")
 @click.option("--json", "as_json", is_flag=True, help="Print what is done as JSON.")
 def import_(

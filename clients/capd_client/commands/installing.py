@@ -412,7 +412,7 @@ def _print_plan(made: "Client", ledger: Ledger) -> None:
 
 
 def _say_by_hand(known: KnownClient, launcher: Path) -> None:
-    # JSON, Lua and Lisp have the same two escapes.
+    # In strings of JSON, Lua and Lisp, a quote and a backslash are escaped in the same way.
     written = json.dumps(str(launcher), ensure_ascii=False)[1:-1]
     click.echo(f"{known.title}: nothing was changed, as no program can edit what it reads")
     click.echo(known.by_hand.strip("\n").replace("{launcher}", written))

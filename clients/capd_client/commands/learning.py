@@ -25,14 +25,14 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 class Learned:
     """The phrases that the user has added, in overlays `learned-TAP` of one configuration folder.
 
-    A change replaces the whole file, with everything else in it unchanged.
+    Adding a phrase rewrites the file, and keeps everything else in it.
     """
 
     def __init__(self, config: str) -> None:
         self._overlays = Path(config, "overlays")
 
     def add(self, phrase: str, tap: str, name: str) -> Path | None:
-        """Save `phrase` as one that switches the capability `name` of the tap `tap` on.
+        """Save `phrase` as a trigger of the capability `name` in the tap `tap`.
 
         Return the file; None if the file has the phrase already, in upper or lower case.
 
@@ -120,7 +120,7 @@ def learn(
 
 
 def _show(result: dict[str, Any], *, as_json: bool) -> None:
-    """Print what routing has learnt from use, which is `result`, the daemon's answer."""
+    """Print what routing has learnt from use; `result` is the daemon's answer."""
     if as_json:
         print_json(result)
         return

@@ -20,7 +20,7 @@ _OLD = 2 * 3600
 @click.command()
 @click.argument("text", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True)
-@click.option("--refresh", is_flag=True, help="Refresh the local copy now, and not once an hour.")
+@click.option("--refresh", is_flag=True, help="Refresh the local copy, even if it is recent.")
 @click.option("--offline", is_flag=True, help="Search only the local copy.")
 @click.option("--words", is_flag=True, help="Search by words alone, without the model.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

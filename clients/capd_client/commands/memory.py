@@ -71,7 +71,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @click.group()
 def memory() -> None:
-    """Write notes that models read with a tool, and mistakes for which calls are refused."""
+    """Keep notes that models read with a tool, and refuse calls that make a known mistake."""
 
 
 @memory.command("list")

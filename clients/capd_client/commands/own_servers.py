@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "--scope",
     type=click.Choice(("shared", "project", "session")),
     default=None,
-    help="Which sessions share its process.  [default: by what it is]",
+    help="Which sessions share its process.  [default: by its kind of server]",
 )
 @click.option(
     "--as", "own_name", default="", metavar="NAME", help="The name for a registry's server."
@@ -162,7 +162,8 @@ def _add_of_registry(options: "AddOptions") -> None:
 def _load(name: str, program: str = "") -> None:
     """Have a running daemon load the new capability `name`, and print what it finds.
 
-    `program` starts the capability's server; empty if it need not be looked for.
+    `program` is the command of its server. A warning is printed if that is not on the daemon's
+    PATH; if it is empty, nothing is checked.
     """
     try:
         result = ask("reload")

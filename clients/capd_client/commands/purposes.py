@@ -19,7 +19,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "Find": {
         "discover": "capabilities for a text",
-        "search": "what can do a text",
+        "search": "tools for a task",
         "find": "servers in the registry",
     },
     "Use": {
@@ -37,7 +37,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "remove": "take it away again",
         "import": "servers of your editors",
         "tap": "folders of capabilities",
-        "tool": "as you want it to be",
+        "tool": "rename or hide tools",
         "secret": "tokens for servers",
         "login": "at a server by URL",
         "logout": "forget a login",

@@ -134,7 +134,7 @@ def version(*, as_json: bool) -> None:
 
 COMMANDS = {
     "caps": _reading(
-        "caps", "List every capability, and why it is not used.", tables.print_capabilities
+        "caps", "List every capability, and why one is not used.", tables.print_capabilities
     ),
     "servers": _reading("servers", "List every server, and who holds it.", tables.print_servers),
     "sessions": _reading("sessions", "List every session.", tables.print_sessions),

@@ -35,7 +35,8 @@ _SAY = (
     ("uvx", "what time is it in Tokyo right now?"),
     ("npx", "list the files in this folder"),
 )
-"""Triggers of the starter tap by the program that their servers need, the quickest first."""
+"""Triggers of the starter tap, each after the program that its server needs. The server that starts
+quickest comes first."""
 
 
 @click.command()
@@ -71,8 +72,8 @@ def _found(names: Sequence[str]) -> list[KnownClient]:
 def _connected(found: list[KnownClient], *, is_named: bool, yes: bool) -> list[KnownClient]:
     """Install capd into those clients of `found` that the person wants.
 
-    Return the clients that have capd afterwards. `is_named` says whether the person named the
-    clients, and `yes` that no question is asked.
+    Return the clients that have capd afterwards. With `is_named` (the person named the clients) or
+    `yes`, no question is asked.
     """
     edited = [each for each in found if each.is_edited]
     for each in found:
@@ -107,7 +108,7 @@ def _import(clients: list[KnownClient], *, yes: bool) -> None:
     try:
         plan, _, tap, known = planned(clients, config)
         for each in [one for one in plan.added if one.is_of_project]:
-            plan.leave_out(each, "a file of this folder alone names it")
+            plan.leave_out(each, "only a file of this folder has it")
         if not plan.added:
             return
         count = len(plan.added)

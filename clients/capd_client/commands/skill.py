@@ -21,8 +21,8 @@ Call a tool by its name, with its arguments as JSON. The result is on standard o
 
     capd call notes__find '{"text": "milk"}'
 
-Make many calls in one script. Each tool is an async function, `server.tool`. What the last line is
-gets printed; so print little, and count and filter here:
+Make many calls in one script. Each tool is an async function, `server.tool`. The value of the last
+line is printed; so print little, and count and filter here:
 
     capd run - <<'END'
     import asyncio

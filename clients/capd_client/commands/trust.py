@@ -100,7 +100,7 @@ def _show(server: Mapping[str, Any]) -> None:
 
 
 def _content(digest: str) -> str:
-    # What is trusted whatever it holds has no digest, but words.
+    # A file that is trusted whatever its content has words in place of a digest.
     return digest if " " in digest else digest[:12]
 
 
@@ -172,8 +172,8 @@ def _of_tools(server: dict[str, Any], tools: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _decide(server: dict[str, Any], *, is_accepted: bool) -> None:
-    # A program that a model runs has no terminal by itself; one that makes itself a terminal is
-    # not stopped by this, nor by anything else that runs as the same user.
+    # A program that a model runs has no terminal. If it opens a pseudo-terminal, this check does
+    # not stop it; no check that runs as the same user could.
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail("a decision needs a terminal: it is a person's, not a program's")
     shown = [
@@ -208,7 +208,7 @@ class _Trust(click.Group):
     """The group that passes arguments without a subcommand to its default command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse `args`; if they name no subcommand, they are taken for the default command's."""
+        """Parse `args`; if they name no subcommand, parse them as those of the default command."""
         is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
         return super().parse_args(ctx, args if is_named else [DEFAULT, *args])
 

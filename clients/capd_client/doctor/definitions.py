@@ -1,7 +1,7 @@
 """Checks what capabilities need: secrets, exact versions of packages, a recent Node.js.
 
-None of these is a fault of capd. Each is a reason why a server may not start, or why its next start
-may run another version of the server.
+None of these is a fault of capd. Because of each, a server may fail to start, or its next start may
+run another version of the server.
 """
 
 import json

@@ -85,7 +85,7 @@ def check_agent(seen: CheckContext) -> Iterator[Finding]:
 def _as_written(written: bytes, wanted: bytes) -> Iterator[Finding]:
     try:
         found = plistlib.loads(written)
-    except Exception:  # noqa: BLE001 - for a broken file, they raise errors of any class
+    except Exception:  # noqa: BLE001 - a broken file makes plistlib raise errors of any class
         found = None
     command = found.get("ProgramArguments") if isinstance(found, dict) else None
     if not isinstance(command, list) or not command:

@@ -148,7 +148,7 @@ def _unusable(registry: str) -> str:
 
 
 def _with_own_programs(path: str) -> str:
-    """Return the search path `path` with the folder appended in which capd's extra installs uvx."""
+    """Return the search path `path`, followed by the folder in which an extra of capd puts uvx."""
     return os.pathsep.join([path, str(Path(sys.executable).parent)])
 
 

@@ -21,7 +21,7 @@ _TRIAL = ("--ro-bind", "/", "/", "--unshare-pid", "--dev", "/dev", "--proc", "/p
 _SCOPES = 6
 """The first version of Landlock's ABI that can keep processes from signalling others (Linux
 6.12)."""
-# The same system calls as a server's guard makes; tried here, because a daemon may not be running.
+# The system calls that a server's guard makes. They are tried here, as perhaps no daemon runs.
 _MOUNT_TRIAL = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
@@ -109,7 +109,7 @@ def check_default_level(
         "note",
         f"servers at the default level are not kept from everything: {', '.join(lacks)}",
         why,
-        f"it takes {' and '.join(needs)}; or give servers you doubt the level strict",
+        f"it takes {' and '.join(needs)}; or set the level strict for servers that you doubt",
     )
 
 

@@ -1,4 +1,4 @@
-;;; capd.el --- The MCP tools that a message needs, switched on by it  -*- lexical-binding: t; -*-
+;;; capd.el --- Switch on the MCP tools that a message needs  -*- lexical-binding: t; -*-
 
 ;; Version: 0.1.0
 ;; Package-Requires: ((emacs "28.1"))
@@ -7,8 +7,8 @@
 
 ;;; Commentary:
 
-;; capd in Emacs: commands on the daemon's socket, and a prompt transform
-;; for gptel that hands over what the user says.
+;; capd in Emacs: commands that ask the daemon over its socket, and a prompt
+;; transform for gptel that sends the user's message to the daemon.
 ;;
 ;;   (require 'capd)
 ;;   (add-hook 'gptel-prompt-transform-functions #'capd-gptel-transform)
@@ -24,7 +24,7 @@
 (require 'subr-x)
 
 (defgroup capd nil
-  "The MCP tools that a message needs, switched on by it."
+  "Switch on the MCP tools that a message needs."
   :group 'tools)
 
 (defcustom capd-socket nil
@@ -32,8 +32,8 @@
   :type '(choice (const :tag "The user's own" nil) file))
 
 (defcustom capd-budget 0.3
-  "Seconds that a prompt waits for its turn.
-A turn that takes longer goes on; its tools are there a request later."
+  "Seconds for which a prompt is held back until the daemon has answered.
+If the answer takes longer, the tools are there one request later."
   :type 'number)
 
 (defcustom capd-timeout 30
@@ -52,17 +52,17 @@ When nil, the launcher that `capd install' writes, else `capd mcp'."
 (define-error 'capd-error "Error of capd")
 
 (defvar capd--process nil "The connection of role control, or nil.")
-(defvar capd--callbacks nil "The callbacks of what was asked, by id.")
+(defvar capd--callbacks nil "The callbacks of the waiting requests, by id.")
 (defvar capd--last-id 0 "The id of the last request.")
 (defconst capd--saying 0.03
-  "Seconds that an answer takes to come here, and into the prompt.")
+  "Seconds of the budget that are kept for putting the answer into the prompt.")
 (defconst capd--least 0.05
-  "Seconds, below which the daemon cannot say anything in time.")
+  "With fewer seconds left, the daemon is told that its answer is not read.")
 (defconst capd--longest-line (* 32 1024 1024)
   "A longer line of the daemon closes the connection.")
 
 (defun capd--variable (name)
-  "Return the environment variable NAME, nil where it is empty."
+  "Return the environment variable NAME, or nil if it is empty."
   (let ((value (getenv name)))
     (unless (or (null value) (string-empty-p value)) value)))
 
@@ -91,7 +91,7 @@ When nil, the launcher that `capd install' writes, else `capd mcp'."
     (let* ((path (capd-socket-path))
            (owner (file-attribute-user-id (or (file-attributes path 'integer) '(nil nil nil)))))
       (unless (equal owner (user-uid))
-        ;; The user's text goes to nobody else's program.
+        ;; Another user's program must not get the user's text.
         (signal 'capd-error (list (plist-get (capd--down "no socket of this user's is there")
                                              :message))))
       (setq capd--callbacks (make-hash-table))
@@ -104,7 +104,7 @@ When nil, the launcher that `capd install' writes, else `capd mcp'."
               (file-error
                (signal 'capd-error
                        (list (plist-get (capd--down (error-message-string err)) :message))))))
-      ;; A link frame is told by its first bytes.
+      ;; The daemon recognises a link frame by its first bytes.
       (process-send-string
        capd--process
        (format "{\"capd\":\"hello\",\"protocol\":1,\"role\":\"control\",\"client\":{\"name\":\"emacs\",\"pid\":%d}}\n"
@@ -112,7 +112,7 @@ When nil, the launcher that `capd install' writes, else `capd mcp'."
   capd--process)
 
 (defun capd--sentinel (process _event)
-  "Answer what was asked of PROCESS, which has ended."
+  "If PROCESS has ended, fail the requests that wait for it."
   (unless (process-live-p process)
     (let ((callbacks capd--callbacks))
       (when (buffer-live-p (process-buffer process))
@@ -155,8 +155,8 @@ When nil, the launcher that `capd install' writes, else `capd mcp'."
           (funcall callback (plist-get message :error) (plist-get message :result)))))))
 
 (defun capd-ask-async (method params callback)
-  "Ask METHOD with the plist PARAMS; CALLBACK takes an error and a result.
-Both are plists, and one of them is nil."
+  "Send a request for METHOD with the plist PARAMS to the daemon.
+CALLBACK takes an error and a result.  Both are plists, and one of them is nil."
   (condition-case err
       (let ((process (capd--connect))
             (id (setq capd--last-id (1+ capd--last-id))))
@@ -171,8 +171,8 @@ Both are plists, and one of them is nil."
     (error (funcall callback (capd--down (error-message-string err)) nil))))
 
 (defun capd-ask (method &optional params timeout)
-  "Ask METHOD with the plist PARAMS and return its result.
-Signal `capd-error' where it is refused, or not answered in TIMEOUT seconds."
+  "Send a request for METHOD with the plist PARAMS, and return the result.
+Signal `capd-error' if it is refused, or not answered in TIMEOUT seconds."
   (let* ((answer nil)
          (timeout (or timeout capd-timeout))
          (until (time-add nil timeout)))
@@ -189,7 +189,7 @@ Signal `capd-error' where it is refused, or not answered in TIMEOUT seconds."
   (or capd-session (format "emacs-%d" (emacs-pid))))
 
 (defun capd--own-session (sessions)
-  "Return the key among SESSIONS that is this Emacs's; nil where that is not one."
+  "Return the key of this Emacs's session; nil unless SESSIONS has exactly one."
   (let* ((keys (lambda (found) (mapcar (lambda (each) (plist-get each :key)) found)))
          (own (seq-filter (lambda (each) (equal (plist-get each :key) (capd-session-key))) sessions))
          (ours (seq-filter (lambda (each) (equal (plist-get each :pid) (emacs-pid))) sessions))
@@ -197,8 +197,9 @@ Signal `capd-error' where it is refused, or not answered in TIMEOUT seconds."
     (and (= (length found) 1) (car found))))
 
 (defun capd-ask-session-async (method params callback)
-  "Ask METHOD with PARAMS of this Emacs's session; CALLBACK as in `capd-ask-async'.
-PARAMS may be a function, which is called once the session is found."
+  "Send a request for METHOD with PARAMS in this Emacs's session.
+CALLBACK is as for `capd-ask-async'.  PARAMS may be a function, which is called
+once the session is found."
   (capd-ask-async
    "sessions" nil
    (lambda (err result)
@@ -214,7 +215,8 @@ PARAMS may be a function, which is called once the session is found."
                          nil)))))))
 
 (defun capd-ask-session (method &optional params timeout)
-  "Ask METHOD with PARAMS of this Emacs's session; as `capd-ask', with TIMEOUT."
+  "Send a request for METHOD with PARAMS in this Emacs's session.
+The result and TIMEOUT are as for `capd-ask'."
   (let ((key (capd--own-session (plist-get (capd-ask "sessions" nil timeout) :sessions))))
     (unless key
       (signal 'capd-error '("no one session of capd is this Emacs's; set `capd-session'")))
@@ -223,7 +225,7 @@ PARAMS may be a function, which is called once the session is found."
 ;;; Commands
 
 (defun capd--changes (result)
-  "Return what changed by RESULT, for a person."
+  "Return the changes of the list of tools in RESULT, as lines for a person."
   (let ((changed (plist-get result :changed)))
     (mapconcat #'identity
                (append (mapcar (lambda (name) (concat "+ " name)) (plist-get changed :added))
@@ -253,7 +255,7 @@ PARAMS may be a function, which is called once the session is found."
 
 ;;;###autoload
 (defun capd-turn (text)
-  "Hand TEXT over, as if the user had said it to a model."
+  "Send TEXT to capd, as if the user had written it to a model."
   (interactive "sSay: ")
   (let ((turn (capd-ask-session "turn" (list :text text :mute t) 150)))
     (unless (string-empty-p (or (plist-get turn :problem) ""))
@@ -300,14 +302,14 @@ PARAMS may be a function, which is called once the session is found."
 ;;; gptel, mcp.el
 
 (defun capd--prompt (words until)
-  "Return the params of the turn of WORDS, whose prompt goes on at the time UNTIL."
+  "Return the params of `turn' for WORDS; the prompt is sent at the time UNTIL."
   (let ((left (- (float-time (time-subtract until nil)) capd--saying)))
     (list :text words
           :mute (if (< left capd--least) t :false)
           :patience (max left capd--least))))
 
 (defun capd--last-words ()
-  "Return what the user wrote behind the last response in gptel's buffer."
+  "Return what the user wrote after the last response in gptel's buffer."
   (save-excursion
     (let ((from (point-max)))
       (while (and (> from (point-min))
@@ -317,9 +319,9 @@ PARAMS may be a function, which is called once the session is found."
 
 ;;;###autoload
 (defun capd-gptel-transform (callback _info)
-  "Hand over what the user says before gptel sends it, then call CALLBACK.
-For `gptel-prompt-transform-functions'.  What the model is to be told is put
-behind the prompt."
+  "Send the user's message to capd before gptel sends it, then call CALLBACK.
+For `gptel-prompt-transform-functions'.  capd's text for the model is added at
+the end of the prompt."
   (let* ((buffer (current-buffer))
          (words (capd--last-words))
          (is-done nil)

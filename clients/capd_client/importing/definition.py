@@ -149,7 +149,7 @@ def _located(server: Definition) -> dict[str, Text]:
 
 def _agree(one: Text, other: Text, values: Mapping[str, str]) -> bool:
     ours, theirs = _value(one, values), _value(other, values)
-    # If the value is not known, the names are compared.
+    # If one of the values is not known, the names of their keys are compared.
     is_known = ours is not None and theirs is not None
     return ours == theirs if is_known else _keys(one) == _keys(other)
 

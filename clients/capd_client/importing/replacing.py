@@ -1,8 +1,8 @@
 """Removes imported servers from a client's file (`capd import --replace`), and restores them.
 
 capd is installed into the client first, and uninstalled after the servers are restored. In this
-order, a file that nobody else has changed gets its original bytes back. To a file that was changed
-in between, only those servers are added that the file lacks.
+order, a file that nobody else has changed gets its original bytes back. If a file was changed in
+between, capd adds only those servers that the file lacks.
 """
 
 import json
@@ -124,10 +124,10 @@ class Replacements:
         return plan_uninstall(self._ledger, edits)
 
     def forget(self) -> list[Path]:
-        """Remove the backups, including those of `capd install`; return their paths.
+        """Remove the backups of the changed files; return their paths.
 
-        Backups that no ledger refers to are removed as well. They stayed because a file was changed
-        before it was restored.
+        The backups that `capd install` made of the same files are removed too, and so are backups
+        that no ledger refers to. Those stayed because a file was changed before it was restored.
 
         Raises:
             InstallError: the record of a client cannot be read.
@@ -189,7 +189,7 @@ class Replacements:
 
 
 def _back(path: Path, taken: TakenFile) -> FileEdit:
-    """Return an edit of `path` that changes nothing, and whose undoing restores the servers."""
+    """Return an edit of `path`: `add` changes nothing, and `remove` restores the servers."""
     return FileEdit(
         path,
         lambda text: text,

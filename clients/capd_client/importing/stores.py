@@ -11,8 +11,8 @@ from capd_protos.secret_places import FILE_NAME
 class SecretStore:
     """Saves secrets in the system's keyring, or in the file `secrets.env`.
 
-    The file is used with `in_file`, and if there is no safe keyring. `str()` returns the name of
-    the place for a person.
+    The file is used if `in_file` is set, or if there is no safe keyring. `str()` returns the name
+    of the place for a person.
     """
 
     def __init__(self, config: str, *, in_file: bool) -> None:

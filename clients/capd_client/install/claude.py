@@ -1,8 +1,8 @@
 """Claude Code: the server in its own configuration, and capd's hooks in its settings.
 
 A hook of type `mcp_tool` calls capd's tool `capd_turn` on the session's own connection to the shim,
-so capd knows which session it is from (docs/design/clients.md, finding 2). There is one such
-hook for each event that capd needs:
+so capd knows from which session the call comes (docs/design/clients.md, finding 2). There is one
+such hook for each event that capd needs:
 
     UserPromptSubmit                the user's message
     PreToolUse                      the skill that is used, or the sub-agent that calls a capd tool

@@ -52,8 +52,8 @@ class Client:
         """Return the edits that put capd into the client.
 
         Raises:
-            InstallError: capd would create a file because of which the client no longer reads
-                another one (`KnownClient.displaces`).
+            InstallError: capd would create a file that keeps the client from reading another one
+                (`KnownClient.displaces`).
         """
         self._spare_what_it_reads()
         server = FileEdit(self.config, self.server.add, self.server.remove)

@@ -165,8 +165,8 @@ def plan_uninstall(
 def unmake(ledger: Ledger, change: FileChange) -> Path | None:
     """Write a change from `plan_uninstall` and remove its entry from the ledger.
 
-    Return the path of the backup if it is kept, because the file is not exactly the original again;
-    otherwise None.
+    The backup is kept if the file is not exactly the original again. Return its path; None if no
+    backup is kept.
 
     Raises:
         InstallError: the file changed since the plan was made.

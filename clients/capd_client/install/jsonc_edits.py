@@ -32,7 +32,7 @@ def put(text: str, path: Path, value: Any) -> str:
                 value = {name: value}
             return _insert(text, root, node, str(step), value)
         node = node.children[at].node
-    # As text, because True equals 1.
+    # Compared as text, because True equals 1 in Python.
     if json.dumps(node.value, sort_keys=True) == json.dumps(value, sort_keys=True):
         return text
     rendered = _render(text, root, value, _indent_at(text, node.start))

@@ -133,7 +133,7 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     displaces: tuple[str, ...] = ()
     """Files that the client reads only if the user's file does not exist."""
     hook_limit: float = 0.0
-    """Seconds that it allows a prompt hook as capd installs it; 0 if not known."""
+    """Seconds that the client lets a prompt hook of capd's run; 0 if not known."""
     no_prompts: str = ""
     """Why its user's messages do not reach capd; empty if they do."""
     by_hand: str = ""

@@ -1,4 +1,4 @@
-"""Changes plain data (maps, lists, scalars) at a path, to check edited texts against.
+"""Changes plain data (maps, lists, scalars) at a path, so that edits of texts can be checked.
 
 The editors of TOML and YAML change a text and parse it again. The result must equal the old data
 with the same change made here.

@@ -50,9 +50,10 @@ class ServerEntry:
         return text
 
     def remove(self, text: str, original: str | None) -> str:
-        """Return `text` without capd's entry; one that it replaced is restored from `original`.
+        """Return `text` without capd's entry. An entry that it replaced is restored.
 
-        `original` is the text before the installation; None if it is not known.
+        The replaced entry is taken from `original`, the text before the installation; None if that
+        is not known.
         """
         if not _is_ours(self._own(text)):
             return text

@@ -46,7 +46,7 @@ def value_of(node: yaml.Node | None) -> Any:
     """Return the data of a node as maps, lists, texts, decimal integers, booleans and None.
 
     Raises:
-        YamlError: it is too large, or nested too deeply, as a node is that contains itself.
+        YamlError: it is too large, or nested too deeply (for example, if a node contains itself).
     """
     return _value(node, 0, itertools.count())
 

@@ -48,7 +48,7 @@ def ask(
         follower = threading.Thread(target=_follow, args=(process.stderr, waiting, last_lines))
         follower.start()
         try:
-            # Secrets are in it: never an argument, which lists of processes show.
+            # The document may contain secrets. Lists of processes would show them in an argument.
             process.stdin.write(json.dumps(document or {}).encode())
             process.stdin.close()
             answer = process.stdout.read()

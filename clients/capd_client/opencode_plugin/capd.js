@@ -1,10 +1,10 @@
-// Hands what the user says to capd, which switches on the tools that it asks for.
+// Sends the user's messages to capd, which switches on the tools that they need.
 //
 // Written by `capd install opencode`, which writes it anew; `capd uninstall opencode` removes it.
-// What capd answers goes to the model behind the user's text, in the same request. It never makes
-// opencode wait longer than BUDGET, or FIRST_BUDGET for the first message of a process; LONGEST where
-// a daemon is being started, or says that it loads its model. Without a daemon it does nothing. It
-// speaks the control role of capd's socket (docs/protocol.md).
+// capd's answer goes to the model after the user's text, in the same request. The plugin never makes
+// opencode wait longer than BUDGET, or FIRST_BUDGET for the first message of a process, or LONGEST
+// while a daemon is being started or loads its model. Without a daemon it does nothing. It connects
+// to capd's socket in the role control (docs/protocol.md).
 
 import { existsSync, lstatSync, statSync } from "node:fs"
 import { connect } from "node:net"
@@ -20,7 +20,7 @@ const STARTING = 30_000 // a start that is older has failed, or is over
 const PATIENCE = 20_000 // for a session that opencode opens after the message, and for its tools
 const PAUSE = 20
 const RELIST = 60 // opencode was seen to list the tools again 8-26 ms after it was told
-const SAYING = 50 // the least that a daemon answers within
+const SAYING = 50 // the least time that the daemon is given for its answer
 const INSTALLED_HOME = ""
 
 const sleep = (ms) =>
@@ -46,10 +46,10 @@ function socketPath(env) {
   return join(env.HOME || homedir(), ".local", "state", "capd", "run", "capd.sock")
 }
 
-// One connection of role control: `ask` returns the result of a method.
+// Opens a connection of role control. Its function `ask` returns the result of a method.
 function open(path) {
   return new Promise((opened, failed) => {
-    // The text of the user goes to nobody else's program.
+    // Another user's program must not get the user's text.
     if (lstatSync(path).uid !== process.getuid()) throw new Error("the socket is another user's")
     const waiting = new Map()
     const socket = connect(path)
@@ -100,7 +100,7 @@ function open(path) {
   })
 }
 
-// opencode has one connection to capd for each project folder: it is known by both.
+// opencode has one session with capd for each project folder, found by process and folder.
 async function sessionOf(capd, directory) {
   const give_up_at = Date.now() + PATIENCE
   while (Date.now() < give_up_at) {
@@ -113,7 +113,7 @@ async function sessionOf(capd, directory) {
   return undefined
 }
 
-// A thin client empties this file when it starts a daemon.
+// The shim empties the file `start.lock` when it starts a daemon.
 function isStarting(path) {
   try {
     return Date.now() - statSync(join(dirname(path), "start.lock")).mtimeMs < STARTING
@@ -123,7 +123,7 @@ function isStarting(path) {
 }
 
 async function reached(path, deadline) {
-  // The thin client of the first message starts a daemon if there is none, and not at once.
+  // With the first message opencode starts the shim, which starts a daemon if none runs.
   while (isFirst && !process.env.CAPD_NO_START && Date.now() < deadline.at) {
     if (existsSync(path)) break
     if (isStarting(path)) deadline.at = deadline.begun + LONGEST
@@ -136,12 +136,12 @@ async function reached(path, deadline) {
 async function handOver(text, directory, deadline, show) {
   const capd = await reached(socketPath(process.env), deadline)
   try {
-    // A daemon that answers is waited for.
+    // A daemon answers, so the first message may wait for its session.
     if (isFirst) deadline.at = Math.max(deadline.at, deadline.begun + FIRST_BUDGET)
     const session = await sessionOf(capd, directory)
     if (session === undefined) return ""
     isFirst = false
-    // Whom it reaches too late is told by the next message: the daemon has to know.
+    // The daemon has to know if its text comes too late: then it sends it with the next message.
     const mute = Date.now() >= deadline.at
     const patience = () => Math.max(deadline.at - Date.now() - RELIST, SAYING) / 1000
     const asked = { text, session, mute, patience: patience(), longest: OWN ? 0 : LONGEST / 1000 }
@@ -168,7 +168,7 @@ async function inTime(work, deadline) {
   return answer ?? ""
 }
 
-// opencode sends synthetic parts to the model, and does not show them. Its ids are in order.
+// opencode sends synthetic parts to the model, and does not show them. It sorts parts by their ids.
 function synthetic(beside, text) {
   const { sessionID, messageID, id } = beside
   return { id: `${id}capd`, sessionID, messageID, type: "text", text, synthetic: true }
@@ -176,7 +176,7 @@ function synthetic(beside, text) {
 
 export const CapdPlugin = async ({ client, directory }) => ({
   "chat.message": async (input, output) => {
-    // `capd acp` hands over what its agent is told.
+    // If `capd acp` runs opencode, it sends the prompts to capd itself.
     if (process.env.CAPD_ACP) return
     const written = (output.parts ?? []).filter(
       (part) => part.type === "text" && !part.synthetic && !part.ignored,
@@ -185,16 +185,16 @@ export const CapdPlugin = async ({ client, directory }) => ({
     if (!text.trim()) return
     const begun = Date.now()
     const deadline = { begun, at: begun + BUDGET }
-    // What came on, for the user; a version of opencode without toasts shows nothing.
+    // Shows the user what was switched on. A version of opencode without toasts shows nothing.
     const show = (message) => {
       const toast = { body: { message, variant: "info" } }
       void Promise.resolve(client.tui?.showToast?.(toast)).catch(() => {})
     }
     const work = async () => {
       const session = await client.session.get({ path: { id: input.sessionID } })
-      // The words of a session that another one started are a model's.
+      // In a session that another session started, a model writes the messages.
       if (session?.data?.parentID) return ""
-      // Asking makes opencode start its MCP servers, which it does after the first message.
+      // This request makes opencode start its MCP servers now, and not only after the message.
       void Promise.resolve(client.mcp?.status?.()).catch(() => {})
       return await handOver(text, directory, deadline, show)
     }

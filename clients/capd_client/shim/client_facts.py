@@ -5,7 +5,7 @@ SESSION_VARIABLES = (
     "COPILOT_AGENT_SESSION_ID",
     "QWEN_CODE_SESSION_ID",
 )
-"""Where a client says which of its conversations started us; its hooks say the same."""
+"""Variables with the id of the conversation that started the shim. Hooks send the same id."""
 
 RELISTING_CLIENTS = (
     "claude-code",

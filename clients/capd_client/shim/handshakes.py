@@ -1,4 +1,4 @@
-"""Saves the daemon's answers to handshakes and tool lists.
+"""Saves the daemon's answers to handshakes, and its tool lists.
 
 The shim uses them to answer at once while a daemon starts slowly.
 """

@@ -155,7 +155,7 @@ class _HostRequest(Request):
 def _in_requested_form(
     result: "dict[str, object]", line: "bytes | bytearray"
 ) -> "dict[str, object]":
-    """Return `result` in the form of the MCP generation that the request `line` is of.
+    """Return `result` in the form that the MCP generation of the request `line` requires.
 
     The stateless generation, whose requests name a protocol version, requires more members.
     """
@@ -166,7 +166,7 @@ def _in_requested_form(
 
 
 def _text_in(path: str) -> str:
-    """Return the text of a file, of a long one its beginning; empty if it cannot be read."""
+    """Return the text of a file, at most its first 4096 bytes; empty if it cannot be read."""
     try:
         fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
     except OSError:
@@ -197,7 +197,8 @@ class _Outgoing:
         self.line = line
         self.request = request
         self.is_reply = is_reply
-        """Whether it answers a server's request, which only the daemon that sent it can use."""
+        """Whether it answers a request of a server. Only the daemon that sent the request can use
+        it."""
 
 
 class FatalError(Exception):

@@ -49,7 +49,7 @@ _COLOURS = {
 }
 """The colour of a cell that consists of one of these words."""
 _SOONEST = 0.2
-"""Seconds between two polls at least, however many events come."""
+"""The least seconds between two polls, however many events come."""
 
 
 class TopApp(App[int]):

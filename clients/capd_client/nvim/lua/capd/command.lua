@@ -59,7 +59,7 @@ local shown = {
 }
 shown.disable = shown.enable
 
----Run `:Capd VERB …`; `whole` is the line behind the command.
+---Run `:Capd VERB …`; `whole` is the text after `:Capd`, and `words` are its words.
 function M.run(words, whole)
   local verb = words[1]
   if not shown[verb] then
@@ -83,7 +83,7 @@ function M.run(words, whole)
   end
   local params = {}
   if verb == "turn" then
-    -- A person reads the answer, and no model.
+    -- The answer is shown to a person, so the daemon need not write a text for a model.
     params.text, params.mute = rest, true
   elseif verb ~= "tools" then
     params.name = rest

@@ -1,4 +1,4 @@
--- capd in Neovim: what the user says goes to the session that this Neovim has with capd.
+-- capd in Neovim: the user's messages go to the session that this Neovim has with capd.
 --
 -- A turn never holds a chat longer than `budget` milliseconds and never fails: without a daemon the
 -- chat goes on as if capd were not there.
@@ -9,13 +9,13 @@ local M = {}
 
 local uv = vim.uv
 local RELIST = 60 -- milliseconds that a client which was told of new tools needs to list them
-local SAYING = 30 -- milliseconds that an answer takes to come here, and into the chat
-local LEAST = 50 -- milliseconds, below which the daemon cannot say anything in time
+local SAYING = 30 -- milliseconds of the budget that are kept for putting the answer into the chat
+local LEAST = 50 -- with fewer milliseconds left, the daemon is told that its answer is not read
 
 M.options = {
   budget = 300,
-  socket = nil, -- a daemon of one's choice
-  session = nil, -- a session of one's choice
+  socket = nil, -- the path of a daemon's socket; else that of the user's daemon
+  session = nil, -- the key of this Neovim's session; else one is made
   command = nil, -- what starts capd's shim; else the launcher of `capd install`, else `capd mcp`
 }
 
@@ -40,14 +40,14 @@ local function shim()
   return uv.fs_access(launcher, "X") and { launcher } or { "capd", "mcp" }
 end
 
----What `mcp.servers.capd` of CodeCompanion is, or an entry of another MCP client in Lua.
+---Return the value for `mcp.servers.capd` of CodeCompanion, or for another MCP client in Lua.
 function M.server()
   return { cmd = shim(), env = { CAPD_SESSION = M.key(), CAPD_CLIENT = "nvim" } }
 end
 
 local connection
 
----Ask a control method; `callback(err, result)`.
+---Send a request for a control method; `callback(err, result)` gets the answer.
 function M.ask(method, params, callback)
   if connection and connection.is_open then
     return connection.ask(method, params, callback)
@@ -61,7 +61,7 @@ function M.ask(method, params, callback)
   end)
 end
 
----Ask and wait; returns `err, result`. An answer that takes longer than `timeout` is not waited for.
+---Send a request and wait for the answer, at most `timeout` milliseconds; return `err, result`.
 function M.ask_now(method, params, timeout)
   local answer
   M.ask(method, params, function(err, result)
@@ -76,8 +76,8 @@ function M.ask_now(method, params, timeout)
   return answer[1], answer[2]
 end
 
----Find the session of this Neovim: its own key, else the only one whose client it is, else the only
----one of its folder. `callback(key)`, with nil where that is not one.
+---Find the session of this Neovim: the one with its key, else the only one whose client is this
+---process, else the only one in its folder. `callback(key, err)` gets it; `key` is nil if none fits.
 function M.session(callback)
   M.ask("sessions", {}, function(err, result)
     if err then
@@ -104,7 +104,7 @@ function M.session(callback)
   end)
 end
 
----Ask a method of this Neovim's session.
+---Send a request for a method in this Neovim's session; `callback(err, result)` gets the answer.
 function M.ask_session(method, params, callback)
   M.session(function(key, err)
     if not key then
@@ -114,8 +114,8 @@ function M.ask_session(method, params, callback)
   end)
 end
 
----Hand over the user's words; returns what the model is to be told, or an empty text. What takes
----longer than the budget goes on, and its tools are there a request later.
+---Send the user's message to capd; return the text for the model, empty if none came in time. A turn
+---that takes longer than the budget goes on, and its tools are there one request later.
 function M.turn(text)
   local until_ms = uv.now() + M.options.budget
   local is_done, turn = false, nil

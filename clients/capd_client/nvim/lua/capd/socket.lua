@@ -1,5 +1,5 @@
--- One connection of role control to capd's daemon (docs/protocol.md): `ask` is its only method.
--- Nothing blocks: results come to callbacks, on the main loop.
+-- A connection of role control to capd's daemon (docs/protocol.md).
+-- Nothing blocks: results are passed to callbacks, on the main loop.
 
 local M = {}
 
@@ -25,7 +25,7 @@ function M.path(env)
   return vim.fs.joinpath(env.HOME or uv.os_homedir(), ".local", "state", "capd", "run", "capd.sock")
 end
 
----What a daemon that nobody can reach is answered with.
+---Return the error for a daemon that cannot be reached.
 local function down(path, why)
   return { code = 0, message = ("no daemon at %s (%s); start it with: capd daemon start"):format(path, why) }
 end
@@ -37,7 +37,7 @@ function M.open(path, done)
     return done(down(path, "there is no such socket"))
   end
   if stat.uid ~= uv.getuid() then
-    -- The user's text goes to nobody else's program.
+    -- Another user's program must not get the user's text.
     return done(down(path, "it is another user's"))
   end
   local pipe = assert(uv.new_pipe(false))
@@ -67,7 +67,8 @@ function M.open(path, done)
     close(down(path, "the connection was closed"))
   end
 
-  ---Ask a method; `callback(err, result)`, where `err` has `code` and `message`.
+  ---Send a request for a method. `callback(err, result)` gets the answer; `err` has `code` and
+  ---`message`.
   function connection.ask(method, params, callback)
     if not connection.is_open then
       return callback(down(path, "the connection was closed"))
@@ -135,7 +136,7 @@ function M.open(path, done)
         end)
       end)
       local client = { name = "nvim", pid = uv.os_getpid() }
-      -- A link frame is told by its first bytes, so `capd` is written before the rest.
+      -- The daemon recognises a link frame by its first bytes, so `capd` is written before the rest.
       local rest = vim.json.encode({ protocol = 1, role = "control", client = client })
       pipe:write('{"capd":"hello",' .. rest:sub(2) .. "\n")
     end)

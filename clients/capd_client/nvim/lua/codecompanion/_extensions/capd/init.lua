@@ -1,5 +1,5 @@
--- CodeCompanion's extension: each message that a user submits is a turn, and what the model is to be
--- told goes with it.
+-- CodeCompanion's extension: sends each message that a user submits to capd, and adds capd's text for
+-- the model to it.
 --
 --     require("codecompanion").setup({
 --       mcp = { servers = { capd = require("capd").server() } },
@@ -10,13 +10,13 @@ local capd = require("capd")
 
 local M = { exports = { turn = capd.turn } }
 
--- Answers of tools are submitted as well, and the same message again where a request failed: the
--- message that was taken last is not taken twice.
+-- CodeCompanion submits results of tools as well, and the same message again after a failed request.
+-- So the last message of each chat that was sent to capd is kept here, and is not sent again.
 local taken = setmetatable({}, { __mode = "k" })
 
 local function last_words(chat)
   if chat.adapter and chat.adapter.type == "acp" then
-    -- The agent has a session of its own: `capd acp` before it hands its prompts over.
+    -- The agent has a session of its own. If `capd acp` runs the agent, it sends the prompts to capd.
     return nil
   end
   local message = chat.messages and chat.messages[#chat.messages]
@@ -31,7 +31,7 @@ local function last_words(chat)
   return vim.trim(message.content)
 end
 
----Take the turn of a chat that is about to be sent; a chat is never stopped.
+---Send the user's message to capd before `chat` submits it. An error never stops the chat.
 function M.before_submit(chat)
   local is_fine, err = pcall(function()
     local words = last_words(chat)
