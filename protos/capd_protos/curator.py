@@ -128,12 +128,13 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     """Text for the model: capabilities that the user may have meant; empty if the last turn
     suggested the same ones."""
     context: str = ""
-    """Text for the model from a prompt hook: what was switched on, and the names to call it by."""
+    """Text for the model, which a prompt hook passes on: what was switched on, and the names to
+    call it by."""
     tools: list[str] = []
     """Wire names of single tools that fit the message and are not on the surface; `suggestion`
     names them."""
     memories: str = ""
-    """Text for the model: the memories of what was switched on, each once in a conversation."""
+    """Text for the model: the memories about what was switched on, each once in a conversation."""
     bootstrap: str = ""
     """Text for the model: the contents of the project's bootstrap files, given with the first
     message of a conversation (docs/memories.md)."""
@@ -310,7 +311,7 @@ class SessionEntry(msgspec.Struct, frozen=True):
     memories: int = 0
     """How many memories its model has been given."""
     memories_left_out: int = 0
-    """How many memories did not fit into the token budget of their turns."""
+    """How many memories were left out, because a token budget had no room for them."""
     memory_tokens: int = 0
     memory_budget: int = 0
     calls: int = 0

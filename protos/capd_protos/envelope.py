@@ -13,8 +13,8 @@ from capd_protos.types import ActorName, Address, MessageId
 
 FailureCode = Literal["malformed", "no_answer", "crashed", "stopping", "lost"]
 """Why a request has no reply. `malformed`: the actor could not read it. `no_answer`: the actor gave
-none. `crashed`: it raised an error. `stopping`: it ended before it took the request. `lost`: the
-process that it passed the request on to has ended."""
+none. `crashed`: it raised an error. `stopping`: it ended before it answered. `lost`: the process
+that it passed the request on to has ended."""
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):

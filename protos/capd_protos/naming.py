@@ -3,8 +3,8 @@
     as it stands ─> whatever its case ─> hyphen = underscore = space ─> without accents
                  ─> singular or plural ─> its beginning ─> nothing: near names are offered
 
-The first step at which exactly one name fits decides. If two fit, both are offered and none is
-chosen. The daemon and the command line share this rule, so it is here.
+The first step at which any name fits decides. If several fit at that step, they are offered, and
+none is chosen. The daemon and the command line share this rule, so it is here.
 """
 
 import re

@@ -101,7 +101,7 @@ class CapabilityEntry(msgspec.Struct, frozen=True):
     is_routable: bool
     reason: str = ""
     """Why no message can activate it. A routable capability has a reason if one of its servers is
-    a part of its client (`builtin_unsupported`)."""
+    built into another program (`builtin_unsupported`)."""
     description: str = ""
     domains: list[str] = []
     triggers: list[str] = []

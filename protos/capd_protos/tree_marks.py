@@ -1,15 +1,16 @@
 """Marks that a server's processes inherit, by which the daemon and its guards recognise them.
 
-The guard of a server is the small process above it. The guard puts two marks on itself before it
-starts the server, and every process below inherits both:
+The guard of a server is the small process above it. The guard starts the server with two marks,
+which every process below the server inherits:
 
     environment                 CAPD_INSTANCE=HOME.LIFE.server
     hard limit of file locks    0x4350 | HOME | LIFE
 
 HOME stands for the daemon's state folder, LIFE for one run of the daemon. A process that replaces
 its environment loses the first mark. The second stays: an ordinary user can lower a hard limit, but
-never raise it. Linux has not enforced this limit since 2.4.25. Guards and the daemon's own helper
-processes have `own` in place of `server`; helper processes do not have the limit.
+never raise it. Linux has not enforced this limit since 2.4.25. In the environment of guards and of
+the daemon's own helper processes, `own` stands in place of `server`. Guards have the limit, and
+helper processes have not.
 """
 
 import hashlib

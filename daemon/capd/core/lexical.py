@@ -152,7 +152,7 @@ class _Postings:
         return np.repeat(np.array(values, np.float64), np.diff(self._starts))
 
     def columns(self, terms: Sequence[str]) -> list[int]:
-        """Return the number of each of `terms` in the index; -1 for a term that no document has."""
+        """Return the number that each of `terms` has here; -1 for a term that no document has."""
         if self.is_empty or not terms:
             return [-1] * len(terms)
         import numpy as np  # noqa: PLC0415 - as above

@@ -73,7 +73,7 @@ def redactor(values: Iterable[str]) -> Callable[[str], str]:
 def general_redactor(values: Iterable[str]) -> Callable[[str], str]:
     """Return a function for texts of all kinds: it removes `values`, and what looks like a token.
 
-    Short values and paths are left alone, because such texts are full of them.
+    Short values and paths are left alone, because ordinary texts are full of them.
     """
     redacted = redactor(v for v in values if len(v) >= SHORTEST_ANYWHERE and v[0] not in "/~")
     return lambda text: _LOOKS.sub(MARK, redacted(text))

@@ -68,7 +68,8 @@ class Report(msgspec.Struct, frozen=True):
     """`fused` (words and vectors are compared), or `lexical` (words alone)."""
     measures: dict[str, Measure]
     search_ms: dict[str, float]
-    """p50 and p99 of the search, after the query is embedded."""
+    """The median (`p50`) and 99th percentile (`p99`) of the milliseconds that a search takes,
+    without embedding the query."""
     seed: int = SEED
 
 

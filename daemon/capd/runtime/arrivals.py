@@ -35,7 +35,7 @@ class Arrival:
 
 
 class Arrivals(Protocol):
-    """Delivers the requests to one actor, and sends its answers: a socket or a socket pair."""
+    """Delivers the requests to one actor, and sends its answers, over a socket or a socket pair."""
 
     @property
     def actor(self) -> ActorName:
@@ -60,7 +60,7 @@ class Arrivals(Protocol):
         ...
 
     def stop(self, arrival: Arrival) -> None:
-        """Answer a request by saying that the actor has ended without handling it."""
+        """Answer a request with the failure `stopping`: the actor ends without answering it."""
         ...
 
     def count(self, event: str, envelope: Envelope) -> None:

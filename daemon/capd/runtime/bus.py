@@ -41,7 +41,7 @@ _FAILURES: MsgpackCodec[Failure | Offered] = MsgpackCodec(Failure | Offered)
 
 
 class ActorUnavailableError(CapdError):
-    """No usable reply came; the subclass says whether the request may have been carried out."""
+    """No usable reply came; the subclass says why."""
 
 
 class AskTimeoutError(ActorUnavailableError):

@@ -100,7 +100,7 @@ class ActorEndpoint:
             self.count("undeliverable_answer", arrival.envelope)
 
     def stop(self, arrival: Arrival) -> None:
-        """Answer a request by saying that the actor has ended without handling it."""
+        """Answer a request with the failure `stopping`: the actor ends without answering it."""
         self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
 
     def count(self, event: str, envelope: Envelope) -> None:

@@ -123,7 +123,7 @@ class FrameChannel:
         self._put.close()
 
     async def aclose(self) -> None:
-        """Close the stream; tasks that wait for room get an error."""
+        """Close the stream; a `send` that waits for room raises ChannelOverError."""
         self._queued.close()
         await trio.aclose_forcefully(self._stream)
 
@@ -286,7 +286,7 @@ class FrameEndpoint:
             self.count("undeliverable_answer", arrival.envelope)
 
     def stop(self, arrival: Arrival) -> None:
-        """Answer a request by saying that the actor has ended without handling it."""
+        """Answer a request with the failure `stopping`: the actor ends without answering it."""
         self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
 
     def count(self, event: str, envelope: Envelope) -> None:

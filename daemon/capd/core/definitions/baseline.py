@@ -327,7 +327,7 @@ class Instances:
     ) -> dict[ToolName, list[bytes]]:
         """Return the definitions that the other instances in `running` list, by tool.
 
-        Instances that have ended are forgotten.
+        Empty bytes stand for a trusted definition. Instances that have ended are forgotten.
         """
         self._listed = {
             each: listed

@@ -14,7 +14,7 @@ from capd.core.definitions.hidden_text import visible
 from capd_protos.codec import MalformedError
 
 MOST_LINES = 2000
-"""The most lines of one difference. The others are only counted."""
+"""The most lines of one difference. Further lines are only counted."""
 _MOST_COMPARED = 5000
 
 
@@ -68,7 +68,7 @@ def difference(before: bytes, after: bytes, *, named: str) -> str:
 def _lines(value: Any, before: str, after: str, indent: str = "") -> list[str]:
     """Return a JSON value as indented lines; a text with line breaks takes several lines.
 
-    `before` and `after` are put around the value: its key, and a comma.
+    `before` is put before the value, such as its key, and `after` after it, such as a comma.
     """
     if isinstance(value, dict) and value:
         items = [(f"{_visible_json(key)}: ", value[key]) for key in sorted(value)]

@@ -52,7 +52,8 @@ _HIDDEN = lazy_pattern(
     rf"|(?P<direction>[{_DIRECTION}])|(?P<tag>[{_TAG}])|(?P<selector>[{_SELECTOR}])"
     rf"|(?P<invisible>[{_INVISIBLE}])"
 )
-# In JSON a hidden character is written as it is, or as an escape. A false alarm costs a check.
+# In JSON a hidden character is written as it is, or as an escape. If one of these patterns matches
+# something else, that only costs a check.
 _RAW = lazy_pattern(f"[{_CONTROL}{_DIRECTION}{_TAG}{_SELECTOR}{_INVISIBLE}]")
 _ESCAPE = lazy_pattern(
     r"\\(?:[bf]|r(?!\\n)|u(?:00[018]|009|007[fF]|00[aA][dD]|034[fF]|061[cC]|115[fF]|1160"

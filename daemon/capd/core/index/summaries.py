@@ -1,4 +1,4 @@
-"""Names to a model the switched-off capabilities that fit a message, and how to switch one on.
+"""Tells a model which switched-off capabilities fit a message, and how to switch one on.
 
 This is the second of the index's three levels (docs/memories.md).
 

@@ -107,7 +107,10 @@ class TokenCosts:
         return list(dict.fromkeys(piece for piece in found if piece not in self._known))
 
     def cut(self, text: str, room: int) -> str:
-        """Return as many whole words of `text` as fit into `room` tokens."""
+        """Return as many whole words of `text` as fit into `room` tokens; empty if none fits.
+
+        If words are left out, the result ends in `…`.
+        """
         if self.of(text) <= room:
             return text
         kept = ""

@@ -1,8 +1,8 @@
 """Words that often occur in the texts of the index, with an upper bound of their tokens.
 
-With these a daemon that has counted nothing yet can tell that the map of a usual catalog fits. So
-no first session waits for the process that counts. `tests/core/index/test_token_costs.py` compares
-the bounds with the tokenizer.
+With these a daemon that has counted nothing yet can tell that the text about a usual catalog
+(`trigger_map`) fits into its limit. So no first session waits for the process that counts.
+`tests/core/index/test_token_costs.py` compares the bounds with the tokenizer.
 """
 
 from typing import Final

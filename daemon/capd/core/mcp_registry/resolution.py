@@ -221,7 +221,7 @@ class Image:
 def resolve(entry: Entry, machine: InstalledLaunchers, wanted: Kind | None = None) -> Resolution:
     """Return how to start the server of an entry on this machine.
 
-    `wanted` is the only kind of package or remote that is allowed; without it, every kind is.
+    `wanted` is the only kind of package or remote that may be chosen; None allows every kind.
 
     Raises:
         EntryError: there is no way to start it here. The text says why, for each of its packages
@@ -457,7 +457,7 @@ class _Asking:
     ) -> Slot:
         """Add a value that a person is asked for, and return the place for it in a template.
 
-        `is_secret` says that it is a part of a secret.
+        `is_secret` says that the value is a part of a secret.
         """
         base = re.sub(r"[^A-Za-z0-9_.-]+", "_", name.strip().lstrip("-"))[:100] or "value"
         unique = base

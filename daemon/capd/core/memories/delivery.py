@@ -48,9 +48,9 @@ class MemoryDelivery:
     ) -> MemoryText:
         """Return a text with those of `known` that were not delivered yet, and note them.
 
-        A memory that the budget has no room for is left out for good; but if its tokens are not
-        counted yet, it is put off until a later text. So is a memory for which the budget has room,
-        and `most_characters` has not.
+        A memory that does not fit into the budget is left out for good, or, if its tokens are not
+        counted yet, put off until a later text. A memory that fits into the budget and not into
+        `most_characters` is put off, too.
         """
         due = {id(each.priced): each for each in self.due(known)}
         found = chosen([each.priced for each in due.values()], self.budget - self.spent)

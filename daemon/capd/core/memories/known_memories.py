@@ -89,8 +89,9 @@ def known_memories(
 ) -> KnownMemories:
     """Return `memories` with their costs in tokens, to be looked up by capability and tool.
 
-    `counted` has the tokens of texts, by UTF-8. A text that is not in it costs as many tokens as it
-    has bytes. `is_final` says that no further text will be counted, so that these costs are final.
+    `counted` has the tokens of texts, by the texts in UTF-8. A text that is not in it costs as many
+    tokens as it has bytes. `is_final` says that no further text will be counted, so that these
+    costs are final.
     """
     counts = counted or {}
     known = (

@@ -19,7 +19,7 @@ from capd.core.errors import CapdError
 LARGEST_BYTES = 8 * 1024
 DEEPEST = 16
 _ANY = r"[\s\S]"
-"""Any character in a pattern, a line break too."""
+"""The pattern for any character, line breaks included."""
 
 _OF_TYPES: Mapping[str, tuple[str, ...]] = {
     "object": (

@@ -106,7 +106,7 @@ class OpenApps:
         """For each page, the server that it was read from last."""
 
     def __bool__(self) -> bool:
-        """Whether any app may be shown."""
+        """Whether the client may be showing any app."""
         return bool(self._called or self._read)
 
     def on_called(self, page: str, server: ServerIdentity) -> None:

@@ -14,7 +14,7 @@ from capd.core.protocol.generations import Members, members_or_none
 from capd.core.protocol.tasks import EXTENSION as TASKS
 
 RELAYED: tuple[str, ...] = (APPS, TASKS)
-"""The extensions whose messages capd passes to the server that each is for."""
+"""The extensions of which capd passes each message to the server that it is for."""
 MOST_EXTENSIONS = 32
 MOST_SETTINGS_BYTES = 4096
 """An extension with more bytes of settings is left out."""

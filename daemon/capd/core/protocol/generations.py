@@ -158,7 +158,7 @@ def envelope(meta: Members) -> Envelope | None:
     """Return what a request's `_meta` says about its sender; None if it has no version.
 
     Raises:
-        EnvelopeError: it says something invalid.
+        EnvelopeError: `meta` is not valid, or capd does not speak its version.
     """
     if PROTOCOL_VERSION not in meta:
         return None
@@ -295,7 +295,7 @@ def _lacking(method: str, has: Callable[[str], bool]) -> bytes:
     """
     lacking = b"" if has("resultType") else b'"resultType":"complete",'
     if method in CACHEABLE:
-        # A server of the other generation promises nothing about its next answer.
+        # A server of the handshake generation promises nothing about its next answer.
         lacking += b"" if has("ttlMs") else b'"ttlMs":0,'
         lacking += b"" if has("cacheScope") else b'"cacheScope":"private",'
     return lacking

@@ -88,7 +88,7 @@ def owners(
 
 
 def _fit(templates: Iterable[str], uri: str) -> int:
-    """Return how many literal characters the template has that fits `uri` best; -1 if none fits."""
+    """Return the most literal characters of any template that fits `uri`; -1 if none fits."""
     fitting = (each for each in templates if matches(each, uri))
     return max((len(_EXPRESSION.sub("", each)) for each in fitting), default=-1)
 

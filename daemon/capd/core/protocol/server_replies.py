@@ -58,7 +58,7 @@ def passed_error(error: bytes) -> bytes:
     if code is None or message is None or is_own:
         number = INTERNAL_ERROR if code is None or code in OWN_CODES else code
         return _changed(error, number, message if message is not None else _NO_MESSAGE)
-    # If two members have one name, some clients take the first.
+    # If two members have the same name, some clients take the first.
     return joined(members) if _repeats_a_name(error) else error
 
 

@@ -23,7 +23,7 @@ DECISION_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 @dataclass(slots=True)
 class Histogram:
-    """How many values fell between each two bounds, and the sum of all values."""
+    """How many values fell between each two neighbouring bounds, and the sum of all values."""
 
     bounds: Sequence[float]
     counts: list[int] = field(default_factory=list)
@@ -107,5 +107,5 @@ class Tally:
 
 
 def _printable(name: str) -> str:
-    """Return a name without control characters, and short."""
+    """Return a name with `?` for each control character, cut to `LONGEST_NAME`."""
     return "".join(each if each.isprintable() else "?" for each in name[:LONGEST_NAME])

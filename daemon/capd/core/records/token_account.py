@@ -93,8 +93,9 @@ class Figures:
     def saved(self, all_tools: int | None) -> int | None:
         """Return how many tokens the session saves, compared with a list of every tool.
 
-        `all_tools` are the tokens of that list. From these, the tokens of the session's list and
-        instructions are subtracted. Below 0, the session reads more. None if a number is not known.
+        That is `all_tools`, the tokens of such a list, minus the tokens of the session's own list
+        and instructions. It is below 0 if the session reads more, and None if a number is not
+        known.
         """
         if all_tools is None or self.surface is None:
             return None

@@ -121,7 +121,7 @@ class CutText:
 def cut_text(text: str, room: int, *, has_end: bool = True) -> CutText | None:
     """Return `text` cut to `room` characters of JSON; None if not even the note fits.
 
-    `has_end` is False if `text` itself is only the beginning; then no end is kept.
+    `has_end` is False if `text` is only the beginning of a longer text; then no end is kept.
     """
     inner = float(room)
     for _ in range(_TRIES):
@@ -554,7 +554,7 @@ def _main_text(parts: ResultParts) -> str:
 
 
 def _links(blocks: Sequence[Block], media_limit: int) -> list[Block]:
-    """Return the blocks whose media do not fit into `media_limit`, and become links."""
+    """Return the blocks that become links, because their media do not fit into `media_limit`."""
     links: list[Block] = []
     left = media_limit
     for block in blocks:

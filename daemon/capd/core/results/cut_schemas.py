@@ -61,7 +61,7 @@ def allows_cuts(schema: Schema) -> bool:
 
 
 class _Least:
-    """Computes an upper bound of the characters that values must have because of a schema."""
+    """Estimates, never too low, how many characters a value must keep to satisfy a schema."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -89,7 +89,7 @@ class _Least:
     def properties(self, properties: Any, _schema: Mapping[str, Any], depth: int) -> float:
         if not isinstance(properties, Mapping):
             return math.inf
-        # Optional properties count as well: one that is there is cut, not left out.
+        # Optional properties count as well: if a value has one, it is cut and never left out.
         return sum(self.of(each, depth + 1) - _VALUE for each in properties.values())
 
     def items(self, items: Any, schema: Mapping[str, Any], depth: int) -> float:

@@ -16,14 +16,14 @@ Objections = Callable[[bytes], Sequence[Path]]
 
 _ROUNDS = 24
 NOTE = "capd_compacted"
-"""The member that says in structured content that it is cut."""
+"""The member of structured content which says that the content is cut."""
 
 
 def fitted(data: bytes, room: int, objections: Objections, note: bytes = b"") -> CutJson | None:
     """Return `data` cut to `room` characters so that it satisfies its schema; None if impossible.
 
-    `objections` checks a value against the schema. `note` is the JSON of a first member `NOTE`,
-    which is left out if the schema forbids it.
+    `objections` checks a value against the schema. `note` is the JSON value of a member `NOTE`,
+    which is added as the first one unless the schema forbids it.
     """
     noted = _noted(data, room, objections, note) if note else None
     return noted or _fitted(data, room, objections, b"")

@@ -196,7 +196,7 @@ class ScriptRun:
         self.has_sent = True
 
     def was_sent(self, id_: int) -> bool:
-        """Tell whether a call's first byte was written and its answer is still missing."""
+        """Tell whether a call was sent and its answer is still missing."""
         return self._open[id_].status == "sent"
 
     def answered(self, id_: int, answer: Answer) -> None:

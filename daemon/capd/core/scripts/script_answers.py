@@ -1,4 +1,4 @@
-"""Makes the value that a script gets for a tool's result, and the text in which a script ends.
+"""Makes what a script gets for a tool's result, and what a model gets when its script has ended.
 
 The parts of each, in order:
 

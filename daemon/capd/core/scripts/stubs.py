@@ -250,7 +250,7 @@ class _Function:
 
 
 def _arguments(schema: object) -> list[str]:
-    """Return the parameters of a function for a JSON Schema of arguments, beginning with `*`."""
+    """Return a function's parameters for a JSON Schema of arguments; `*` precedes named ones."""
     if not isinstance(schema, dict):
         return []
     properties = schema.get("properties")

@@ -74,10 +74,7 @@ def unknown_keys(
 
 
 def table_of(type_: Any) -> type[msgspec.Struct] | None:
-    """Return the struct that is the type of a key; None if its type is no struct.
-
-    `type_` is the type of the key.
-    """
+    """Return the struct in `type_`, the type of a key; None if the type is no struct."""
     type_ = _bare(type_)
     return type_ if isinstance(type_, type) and issubclass(type_, msgspec.Struct) else None
 

@@ -49,7 +49,7 @@ class Merged:
 
     tables: dict[str, Any] = field(default_factory=dict)
     origins: dict[Path, str] = field(default_factory=dict)
-    """The layer of each key; a key that no layer sets has its default."""
+    """The source of each key that a layer sets; every other key has its default."""
 
 
 def merge_layers(layers: Sequence[Layer]) -> Merged:
@@ -150,9 +150,9 @@ def key_path_text(path: Sequence[str]) -> str:
 
 
 def key_text(path: Sequence[str]) -> str:
-    """Return the text of a settings key, shortened: a stranger's key may be a megabyte long.
+    """Return a settings key as messages show it, shortened.
 
-    Messages about the key contain this text.
+    A stranger's key may be a megabyte long.
     """
     key = key_path_text(path)
     return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…"

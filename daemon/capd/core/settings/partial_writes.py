@@ -1,7 +1,7 @@
 """Decides when a changed settings file is used: at once, or after it has not changed for a while.
 
 Many editors save in place: they truncate the file and write it again. A reader in between sees an
-empty file or the first half, and both are valid TOML that forbids less than before.
+empty file or the first half, and both may be valid TOML that forbids less than before.
 
     new text adds or changes keys ─────────────────────> used at once
     new text lacks something of the last good state ───> waits ──same for STABLE_SECONDS──> used

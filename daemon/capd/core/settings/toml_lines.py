@@ -52,7 +52,7 @@ def line_of(text: str, path: Sequence[str]) -> int:
 
 
 def line_of_error(error: Exception) -> int:
-    """Return the line that the parser names; 0 if it names none."""
+    """Return the line that `error`, from the TOML parser, names; 0 if it names none."""
     at = _AT_LINE.search(str(error))
     return int(at[1]) if at else 0
 

@@ -3,7 +3,7 @@
 A tap is a folder or a git repository of capabilities, often written by somebody else.
 
 An overlay has a file `overlay.toml`, which says which tap it is for, and a file
-`capabilities/<name>.toml` for each capability that it changes. It is for the tap of one name, or
+`capabilities/<name>.toml` for each capability that it changes. It is for the tap with one name, or
 for any tap that has enough of the capabilities that the overlay names. Servers, filters, scripts
 and keys stay as the tap defines them (docs/taps.md). An edit changes how clients see a tool, and
 not the rules that apply to the tool (docs/tools.md).
@@ -126,9 +126,10 @@ def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
 
 
 def overlaid(taps: Iterable[Tap], overlays: Iterable[Overlay]) -> Overlaid:
-    """Return `taps` with the changes of `overlays`. Of several descriptions the first counts.
+    """Return `taps` with the changes of `overlays`.
 
-    There is a finding for each capability that an overlay names and its tap lacks.
+    If several overlays add a description to a capability, the first one counts. There is a finding
+    for each capability that an overlay names and its tap lacks.
     """
     result = list(taps)
     findings: list[Finding] = []

@@ -14,10 +14,10 @@ A server chooses its first words as well, so they count for less than words that
 - So is a phrase that people say when they want no tool ("sounds good to me").
 - A tool whose definition resembles a published attack gives no phrase.
 - The remaining phrases are evidence like others (`core/routing/evidence.py`), with two exceptions.
-  It counts for nothing more if a message contains such a phrase word for word
-  (`core/routing/phrases.py`). Routing compares messages with background messages, which want no
-  tool, and ignores those that resemble a written trigger; it does not ignore one because it
-  resembles such a phrase.
+  First, a message that contains a written trigger word for word gets at least a suggestion; a
+  message that contains such a phrase does not (`core/routing/phrases.py`). Second, routing ignores
+  a background message (an example of a message that wants no tool) if it resembles a written
+  trigger, but not if it resembles such a phrase.
 """
 
 from collections import Counter

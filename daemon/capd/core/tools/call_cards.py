@@ -217,7 +217,7 @@ class _Writer:
     """
 
     def __init__(self, root: dict[str, Any], *, is_short: bool = False) -> None:
-        """Create it, to write types of the JSON Schema `root`.
+        """Prepare to write the types of the JSON Schema `root`.
 
         With `is_short`, objects have only their required members, and enumerations only a few
         values.

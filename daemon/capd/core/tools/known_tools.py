@@ -186,7 +186,7 @@ class KnownTools:
     def locked(
         self, asked: str, policy: Policy, keys: frozenset[str] | None, domain: str = ""
     ) -> dict[ServerName, tuple[str, ...]]:
-        """Return the servers that the question `asked` names and that lack keys, with these keys.
+        """Return, for servers that the question `asked` names, the keys without a value.
 
         Only servers that were never asked for their tools are included. For the others, the
         restriction of each tool says what is missing.

@@ -1,11 +1,11 @@
 """Wire names: the names under which clients see tools.
 
 A wire name is `<server>__<tool>` in lower case, at most 64 characters of `[a-z0-9_]`, of which the
-first is no digit. Every client and every provider accepts such names, so no client changes them,
-which could make two names equal (docs/design/clients.md). A name ends in a short hash in two cases:
-if more had to be changed than upper case, dashes and a digit at the beginning, or if another tool
-has the name already. Except in the second case, the name depends on the definition alone, and is
-the same in every session.
+first is no digit. Every client and every provider accepts such names, so no client changes them. A
+change could make two names equal (docs/design/clients.md). A name ends in a short hash in two
+cases: if more had to be changed than upper case, dashes and a digit at the beginning, or if another
+tool has the name already. Except in the second case, the name depends on the definition alone, and
+is the same in every session.
 """
 
 import hashlib
