@@ -43,7 +43,8 @@ class ArgumentChecks:
     def check(self, name: str, definition: bytes, arguments: bytes) -> None:
         """Check the JSON `arguments` of a call of the tool `name`.
 
-        `definition` is the tool's definition, as JSON from its server.
+        `definition` is the tool's definition, as JSON from its server. Arguments that cannot be
+        checked are accepted.
 
         Raises:
             NotSentError: the arguments do not fit the schema; the text says why.

@@ -224,7 +224,7 @@ class RoutingTable(msgspec.Struct, frozen=True):
 
     @property
     def priors(self) -> tuple[str, ...]:
-        """Return the names of the facts, besides the message, that routing considers."""
+        """The names of the facts, besides the message, that routing considers."""
         names = ("files", "session", "project")
         return tuple(name for name in names if getattr(self, name))
 
@@ -273,11 +273,11 @@ class ResultsTable(msgspec.Struct, frozen=True):
     """`[results]`: when a tool's result is too long to be passed on whole (docs/results.md)."""
 
     limit: Characters = LIMIT
-    """A result with more characters is shortened, and stored whole (docs/results.md). 0 for no
-    limit."""
+    """A result with more characters than this is shortened, and stored whole (docs/results.md). 0
+    for no limit."""
     media: Characters = MEDIA_LIMIT
-    """If the images, audio and blobs of a result have more characters of base64 together, links
-    replace them."""
+    """If the images, audio and blobs of a result together have more characters of base64 than this,
+    links replace them."""
     servers: dict[str, Characters] = {}
     """Values of `limit` for single servers, by name."""
     tools: dict[str, Characters] = {}
@@ -309,15 +309,15 @@ class BootstrapTable(msgspec.Struct, frozen=True):
     """`[bootstrap]`: files of a project that models get at the start (docs/memories.md)."""
 
     enabled: bool = False
-    """Whether models get the project's files that `files` lists at the start of a conversation, in
-    every project. `[projects."/FOLDER"] bootstrap` sets it for one project."""
+    """Whether, at the start of a conversation, models get the project's files that `files` lists.
+    This is for every project; `[projects."/FOLDER"] bootstrap` sets it for one."""
     files: tuple[str, ...] = FILES
     """The bootstrap files, by their paths in the project, in the order of delivery."""
     notes: str = NOTES
     """The path of daily notes; those of today and yesterday are delivered as well. `{date}` stands
     for the day. Empty for none."""
     most_characters: Annotated[int, msgspec.Meta(ge=0, le=100_000_000)] = MOST_CHARACTERS
-    """If the bootstrap files together have more characters, the log has a warning."""
+    """If the bootstrap files together have more characters than this, the log has a warning."""
     hook_characters: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = HOOK_CHARACTERS
     """The most characters of bootstrap files that a prompt hook delivers; the MCP prompt
     `bootstrap` has all."""

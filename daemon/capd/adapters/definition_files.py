@@ -58,7 +58,8 @@ class LoadedDefinitions:
     """A server's baseline as it was read from its file, and what was wrong with the file."""
 
     baseline: Baseline | None
-    """None if there is no file, or if it cannot be read."""
+    """None if there is no file, or if it cannot be read. A damaged file gives a baseline that is
+    marked as lost."""
     problem: str = ""
     """Why the file was set aside or cannot be read; empty if neither."""
 

@@ -37,7 +37,7 @@ class KeyDocument:
     default: str
     meaning: str
     variable: str
-    """The environment variable that sets it, if there is one."""
+    """The environment variable that sets it; empty if there is none."""
     is_live: bool
     """Whether a change applies while the daemon runs."""
     project: str

@@ -52,7 +52,9 @@ class LastGoodFile:
         """
         self.file = file
         self.layer: Layer | None = None
+        """The settings in use; None if there are none."""
         self.problem = ""
+        """Why the file is not used in its present state; empty if it is used."""
         self.wait = 0.0
         """Seconds after which a file that may be half written has to be read again; 0 for never."""
         self._read = read

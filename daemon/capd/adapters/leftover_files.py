@@ -26,7 +26,7 @@ class LeftoverFiles:
         self._trust = trust
 
     def found(self) -> list[Leftover]:
-        """Return the user's files in the cache folder, and the cache folders of servers. Blocks.
+        """Return this user's files in the cache folder, and the cache folders of servers. Blocks.
 
         `core/records/leftovers` tells which of the files belong to a project.
         """

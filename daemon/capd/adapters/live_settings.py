@@ -66,7 +66,7 @@ class Effective:
     configuration: Configuration = field(default_factory=Configuration)
     merged: Merged = field(default_factory=Merged)
     domain: str = ""
-    """The domain that the project's file sets, if any."""
+    """The domain that the project's file sets; empty if it sets none."""
     rules: tuple[PolicyRules, ...] = ()
     """The policy rules of the project's file."""
     kept_pins: tuple[str, ...] | None = None

@@ -11,7 +11,8 @@ import threading
 from pathlib import Path
 
 BOUND_BYTES = 8 << 20
-"""A quiet daemon writes this much in months; one whose server fails every second, in two days."""
+"""The size at which a log file is full. A quiet daemon writes this much in months; one whose server
+fails every second, in two days."""
 GENERATIONS = 3
 """How many old files are kept; `capd.log.1` is the newest of them."""
 

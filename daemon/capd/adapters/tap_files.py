@@ -142,8 +142,8 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT, known: ParsedTaps | None 
     Results for unchanged files come from the cache `known`.
 
     Raises:
-        TapUnreadableError: there is no folder of capabilities, skills or memories, or it was
-            replaced while it was read.
+        TapUnreadableError: there is no folder of capabilities, skills or memories, or the tap's
+            folder was replaced while it was read.
     """
     digest = hashlib.sha256()
     reads = []

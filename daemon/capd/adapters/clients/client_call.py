@@ -90,7 +90,8 @@ class ClientCall:
     def read_meta(self, members: generations.Members, conversation: Conversation) -> bool:
         """Note what `_meta` in the request's params says; return whether the request is stateless.
 
-        `members` are the params. If they contain client info, `conversation` gets it.
+        `members` are the params. If they contain client info, `conversation` gets it. If the client
+        is behind a bridge, its roots are removed from `members`.
 
         Raises:
             EnvelopeError: the client info or version in `_meta` is invalid.

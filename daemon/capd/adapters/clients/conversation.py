@@ -14,7 +14,7 @@ from capd.core.results.large_results import Result
 from capd_protos.types import ClientFacts
 
 RELAYED = TASK_METHODS | {"tools/call", "prompts/get", "resources/read", "completion/complete"}
-"""Requests that are passed on to the server that owns what they name."""
+"""Requests that are passed on to the server whose tool, prompt, resource or task they name."""
 
 HANDSHAKE_ONLY = frozenset(
     {"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
@@ -123,11 +123,11 @@ class Conversation(Protocol):
         ...
 
     async def list_entries(self, kind: str) -> list[bytes]:
-        """Return the entries of a list as JSON for the client; `kind` is one of `LISTS`' values."""
+        """Return the entries of a list as JSON for the client; `kind` is a value in `LISTS`."""
         ...
 
     async def relay(self, request: Request) -> Result:
-        """Pass a request on to the server that owns what it names; return the server's result.
+        """Pass a request on to the server of the item that it names; return the server's result.
 
         Raises:
             UnknownNameError: the request names nothing that is listed.

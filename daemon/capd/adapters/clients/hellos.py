@@ -70,10 +70,11 @@ async def send_welcome(
     connection: Connection,
     want_env: Sequence[str] = (),
 ) -> bool:
-    """Answer a hello with what the curator, the actor that owns the sessions, replied.
+    """Answer a hello with a welcome or a refusal; return whether the stream now has a session.
 
-    Return whether the curator serves the stream from now on. `want_env` are the environment
-    variables whose values the daemon asks for.
+    `opened` is the reply of the curator, the actor that owns the sessions. `want_env` are the
+    environment variables whose values the daemon asks for. `connection.welcomed` is set after the
+    welcome.
     """
     if isinstance(opened, curator.CuratorRefused):
         await send_frame(stream, refused(opened.code, opened.message))

@@ -30,10 +30,10 @@ _NOT_SUBSCRIBED = (ServerError, CallFailedError, UnknownNameError)
 
 
 class Listening:
-    """The notification streams of one connection; `notify` queues a notification on one of them."""
+    """The notification streams of one connection."""
 
     def __init__(self, notify: Notify, subscriptions: Collection[str]) -> None:
-        """Start without streams; `notify` writes a notification to the client.
+        """Start without streams; `notify` queues a notification for the client.
 
         `subscriptions` are the resources that the client subscribed to outside of streams.
         """

@@ -95,7 +95,7 @@ class SessionEnvironments:
         return {**values, **values_of(stored, namespace)} if namespace else values
 
     def use_namespace(self, session: SessionKey, namespace: str) -> None:
-        """Prefer the stored values of `namespace` in `session`; if it is empty, of no namespace."""
+        """Prefer the stored values of `namespace` in `session`; if it is empty, prefer none."""
         if namespace:
             self._namespaces[session] = namespace
         else:

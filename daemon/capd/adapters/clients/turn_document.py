@@ -1,4 +1,7 @@
-"""The result of a turn as a JSON document, for prompt hooks and the control method `turn`."""
+"""The result of a turn as a JSON document, for prompt hooks and the control method `turn`.
+
+A turn begins with a message of the user, for which capd chooses capabilities and tools.
+"""
 
 from typing import Any
 

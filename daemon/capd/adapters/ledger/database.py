@@ -94,7 +94,10 @@ class Database:
         return schema.read(messages.Use, rows)
 
     def sums(self, since: float) -> list[messages.CapabilityCalls]:
-        """Return, for each capability, sums over its calls since the time `since`."""
+        """Return, for each capability, sums over its calls since the time `since`.
+
+        Calls that capd refused do not count.
+        """
         rows = self._rows(
             "SELECT coalesce(granted.value, ''), count(*), sum(outcome = 'result'), avg(ms), "
             "sum(bytes_out), max(at) FROM calls LEFT JOIN json_each(calls.capabilities) AS granted "

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class FetchError(CapdError):
-    """There was no usable answer. `status` is its HTTP status; 0 if there was no answer."""
+    """There was no usable answer. `status` is the answer's HTTP status; 0 without an answer."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)

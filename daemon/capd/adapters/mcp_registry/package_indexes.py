@@ -30,7 +30,7 @@ class NpmSettings:
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def registry(self, package: str) -> str:
-        """Return the URL of the registry that has `package`."""
+        """Return the URL of the registry from which npm would fetch `package`."""
         scope = package.partition("/")[0] if package.startswith("@") else ""
         url = self.values.get(f"{scope}:registry", "") if scope else ""
         return (url or self.values.get("registry", "") or NPM).rstrip("/")

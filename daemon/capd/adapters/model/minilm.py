@@ -68,9 +68,9 @@ class ModelManifest:
 
     @property
     def key(self) -> str:
-        """Return a name for the model's vector space, which changes with any of these facts.
+        """A name for the model's vector space, which changes with any of these facts.
 
-        The vocabulary counts as well.
+        It also changes with the vocabulary.
         """
         adapter = self.adapter_sha256 and f" {self.adapter_sha256}"
         return (

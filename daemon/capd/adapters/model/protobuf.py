@@ -27,7 +27,11 @@ class Field(NamedTuple):
 
 
 def fields(message: memoryview) -> Iterator[Field]:
-    """Yield the fields of a protocol buffer message, in order."""
+    """Yield the fields of a protocol buffer message, in order.
+
+    Raises:
+        ValueError: a field is of an unknown kind.
+    """
     at = 0
     while at < len(message):
         key, content_at = _varint(message, at)
@@ -98,7 +102,7 @@ def node(operator: str, inputs: Iterable[str], output: str, *others: bytes) -> b
 
 
 def renamed(field: Field, names: Mapping[str, str]) -> bytes:
-    """Return a node with other inputs and outputs; `names` has the new names by the old.
+    """Return the node `field` with renamed inputs and outputs; `names` has new names by old ones.
 
     The node's own name is left out, because it must be unique.
     """

@@ -144,6 +144,9 @@ class VectorCache:
         The oldest are dropped if there are too many. If writing fails, `reason` says so. The
         vectors then stay in memory, the old file stays on disk, and the next `put` writes
         everything again.
+
+        Raises:
+            ValueError: a vector has another number of dimensions than the cache.
         """
         import numpy as np  # noqa: PLC0415 -- lazy: it takes 60 ms
 

@@ -166,6 +166,8 @@ class Interpreter:
     def prepare(self) -> None:
         """Run the script up to the point where it awaits its only call, before the answer arrives.
 
+        Do nothing if it awaits its calls already.
+
         Raises:
             monty.MontyError: the interpreter has died, or the script has taken too long.
         """

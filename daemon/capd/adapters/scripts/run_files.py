@@ -59,10 +59,10 @@ def encoded(frames: Iterable[Frame]) -> bytes:
 
 
 def decoded(data: bytes) -> list[Frame]:
-    """Return the frames in a file with a saved run; a last one that is cut off is left out.
+    """Return the frames in a file with a saved run; a last frame that is cut off is left out.
 
     Raises:
-        DamagedRunError: another frame is damaged.
+        DamagedRunError: any other frame is damaged.
     """
     return list(_frames(data))
 

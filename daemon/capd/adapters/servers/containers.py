@@ -68,10 +68,13 @@ class Container:
 
     name: str
     argv: tuple[str, ...]
+    """The command that runs the container."""
     environment: Mapping[str, str] = field(repr=False)
     """The environment of the engine's program."""
     removal: tuple[str, ...]
+    """The command that removes the container."""
     description: str
+    """How the container confines the server, for a person."""
     mounted: str
     """The project's folder that the container sees; empty if it sees none."""
     _folder: Path
@@ -104,7 +107,8 @@ class Containers:
     ) -> None:
         """Use the folder `folder`, which gets a folder for each container.
 
-        `environment` is for the engine's program. No container may see the folders `kept`.
+        `environment` is the daemon's, with `ENGINE_VARIABLES`. No container may see the folders
+        `kept`.
         """
         self._folder = folder
         self._environment = environment
@@ -115,7 +119,7 @@ class Containers:
     def prepare(self, request: ContainerRequest, environment: Mapping[str, str]) -> Container:
         """Return a container that can be run as `request` says.
 
-        `environment` is that of the engine's program.
+        `environment` has further variables for the engine's program.
 
         Raises:
             NoEngineError: there is no engine.

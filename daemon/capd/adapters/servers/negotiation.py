@@ -45,8 +45,8 @@ from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts
 
 _HANDSHAKE_VERSIONS = ("2024-10-07", *HANDSHAKE_VERSIONS)
-"""The versions that a server may speak. What capd reads is the same in the first as in the second.
-The clients of the TypeScript SDK accept the first, too."""
+"""The versions that a server may speak. Nothing that capd reads differs between the first and the
+second. The clients of the TypeScript SDK accept the first, too."""
 PROBE_GRACE = 0.5
 """Seconds for which a handshake that succeeded waits for the answer to the earlier
 `server/discover`. A server that is slow may answer both at once, in either order."""

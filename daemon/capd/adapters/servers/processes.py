@@ -100,8 +100,8 @@ class ExitStatus:
     code: int | None = None
     signal: int | None = None
     is_guard_lost: bool = False
-    """The guard was killed. capd killed the server's group, but an escaped process may still run.
-    """
+    """Whether the guard was killed. capd then killed the server's process group, but a process that
+    escaped from the group may still run."""
 
     def __str__(self) -> str:
         """Return how the server ended, in words for a person."""

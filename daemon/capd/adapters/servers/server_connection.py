@@ -500,7 +500,7 @@ class ServerConnection:
         self._junk_run_lines = self._junk_run_bytes = 0
 
     def _popped(self, found: object) -> Pending | None:
-        """Remove and return the call whose id a line of the server names."""
+        """Remove and return the call whose id is `found`, from a server's line; None if none is."""
         message_id = own_id(found)
         return None if message_id is None else self._pending.pop(message_id, None)
 

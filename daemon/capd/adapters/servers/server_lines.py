@@ -31,7 +31,7 @@ class Incoming(msgspec.Struct):
 
 
 def own_id(found: object) -> int | None:
-    """Return `found`, an id in a server's message, as capd wrote it; None if capd cannot have.
+    """Return the id `found`, from a server's message, as an int; None if it is no id of capd's.
 
     Some servers repeat the id 7 as "7" or 7.0. The SDKs' clients take that for the same id.
     """

@@ -316,7 +316,7 @@ class _Stream:
         self.opened = trio.Event()
         """Set when the stream is open, or has failed to open."""
         self.error: Exception | None = None
-        """Why it was never open."""
+        """Why the stream could not be opened; None if it could, or if that is not known yet."""
 
     def carries(self, member: str, wanted: str) -> bool:
         """Tell whether the filter of the stream has `wanted` in its member `member`."""

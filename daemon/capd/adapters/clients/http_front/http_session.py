@@ -44,7 +44,7 @@ class Exchange:
     """A request, and the stream of its answer."""
 
     name: str
-    """Its id within the session, which is also the name of its stream."""
+    """The request's id within the session, which is also the name of its stream."""
     client_id: bytes
     takes_events: bool
     is_listening: bool

@@ -35,6 +35,7 @@ class EventParser:
     def __init__(self, cap_bytes: int = CAP_BYTES) -> None:
         self.last_id = ""
         self.retry: float | None = None
+        """Seconds to wait before the stream is resumed; None if the server has not said."""
         self.has_brought = False
         """Whether this stream had an event with data."""
         self._cap_bytes = cap_bytes

@@ -112,7 +112,7 @@ class _SharedLogin:
     record: LoginRecord | None = field(default=None, repr=False)
     is_loaded: bool = False
     trouble: str = ""
-    """Why the login could not be read, if a later attempt may succeed."""
+    """Why the login could not be read, if a later attempt may succeed; empty otherwise."""
     look_again_at: float = 0.0
     """When that attempt is made, on trio's clock."""
     lacking: Challenge | None = None
@@ -273,7 +273,7 @@ class Login:
     async def _access(self, refused: str = "") -> str:
         """Return a token, refreshed if necessary; empty if there is none.
 
-        It differs from `refused`, a token that the server did not accept.
+        The token is not `refused`, which the server did not accept.
         """
         async with self._kept.lock:
             if not self._kept.is_loaded:

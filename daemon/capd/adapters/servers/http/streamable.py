@@ -89,6 +89,7 @@ class _Post:
 
     message: Incoming
     is_modern: bool
+    """Whether the request is of the stateless generation."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     dispatch: Dispatch = field(default_factory=Dispatch)
     note_started: Callable[[], None] = lambda: None
