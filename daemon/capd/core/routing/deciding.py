@@ -124,7 +124,10 @@ def ranked_best(
     profile: RoutingProfile,
     known: Circumstances,
 ) -> tuple[int, list[Score]]:
-    """Return the part of a message in which a capability stands out most, and its scores."""
+    """Return the index of the part of a message that has the highest score, and its ranked scores.
+
+    Without candidates the result is 0 and an empty list.
+    """
     eligible = known.eligible
     among = eligible.ranked_ids if profile.scorer == WHOLE_RULES else eligible.ids
     part, best = 0, list[Score]()

@@ -46,8 +46,9 @@ _CLOSES = lazy_pattern(
 def is_elliptical(text: str) -> bool:
     """Tell whether a message means little alone.
 
-    It does if it has at most two words, or is short and continues or points back. A message that
-    only closes the conversation, such as "thanks", does not count.
+    It does if it has at most two words. It also does if it has at most nine words, and begins like
+    a continuation ("and ...") or has a word that points back ("it"). A message that only closes the
+    conversation, such as "thanks", does not count.
     """
     count = len(text.split())
     if not 0 < count <= MOST_WORDS or _CLOSES.match(text):

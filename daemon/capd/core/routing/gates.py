@@ -195,9 +195,9 @@ def eligible(
 ) -> Eligible:
     """Return the capabilities that a message may activate in a session.
 
-    `domain` is the session's domain, and `keys` are the names of the secrets that it has. Its
-    policy denies the capabilities in `denied` as a whole. `lacking` has, by capability, the
-    programs that are needed and not installed.
+    `domain` is the session's domain, and `keys` are the names of the secrets that it has. `denied`
+    are the capabilities that the session's policy denies as a whole. `lacking` has, by capability,
+    the programs that are needed and not installed.
     """
     kept: list[CapabilitySpec] = []
     left_out: Counter[str] = Counter()

@@ -41,8 +41,9 @@ STEP_DOWN = 0.15
 """If a capability is switched off, this value times its score is subtracted from its part for all
 projects. Its part in the project becomes 0."""
 STEP_OF_ALL = 0.1
-"""How much the part for all capabilities changes: by this value times the score after a call (up)
-or after switching off (down), and by this value times 1 - score after switching on (up)."""
+"""How fast the part for all capabilities changes. After a call it rises by this value times the
+score, after switching off it falls by as much, and after switching on it rises by this value times
+(1 - score)."""
 PLAUSIBLE = 0.02
 """If a person switches on a capability to which the message gave a lower score, the part for all
 capabilities does not change: the message was not about this capability."""

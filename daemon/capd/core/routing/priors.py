@@ -53,7 +53,8 @@ def spoken_for(
 ) -> frozenset[CapabilityId]:
     """Return the capabilities whose `files` have a pattern that matches a name in `listing`.
 
-    `listing` are names of files in a project, as `CapabilitySpec.files` matches them.
+    `listing` are the names in a project's root (a folder's ends with `/`), and `.env:KEY` for each
+    key of its `.env`.
     """
     return frozenset(
         each.id

@@ -47,14 +47,14 @@ class Addresses:
         return min(rest, key=lambda at: self._not_before[at], default=None)
 
     def failed(self, at: int, now: float, jitter: float) -> None:
-        """Note that a URL, by its index, could not be used or failed a call.
+        """Note that the URL with the index `at` could not be used, or failed a call.
 
-        The next try is delayed; `jitter`, in [0, 1), spreads the delays.
+        Its next try is delayed; `jitter`, in [0, 1), spreads the delays.
         """
         self._failures[at] += 1
         self._not_before[at] = now + _BACKOFF.delay(self._failures[at], jitter)
 
     def served(self, at: int) -> None:
-        """Note that the URL with this index has answered the handshake."""
+        """Note that the URL with the index `at` has answered the handshake."""
         self._failures[at] = 0
         self._not_before[at] = float("-inf")

@@ -43,7 +43,7 @@ class FarPlace:
 
     bridge: str
     folder: str
-    """The session's project there; empty if it named none."""
+    """The session's project there; empty if the client has named none."""
 
 
 @dataclass(frozen=True, slots=True)

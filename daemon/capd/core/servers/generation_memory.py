@@ -9,9 +9,10 @@ The generations are the handshake one (versions until 2025-11-25) and the statel
     the handshake          stateless        STATELESS
     the handshake          the handshake    as before
 
-The last row proves nothing, because most servers of the stateless generation accept both. What is
-remembered also decides which sessions share an instance (docs/design/hostile-servers.md): a
-stateless server infers nothing from its connection, so all sessions may share it.
+A start as in the last row proves nothing, because most servers of the stateless generation accept
+both. What is remembered also decides which sessions share an instance
+(docs/design/hostile-servers.md): a stateless server infers nothing from its connection, so all
+sessions may share it.
 """
 
 from collections.abc import Mapping

@@ -259,8 +259,8 @@ def reading(
 
     No file is read here: the result follows from the words of `argv` and from `declared`, the
     environment that the definition sets. In both, `{{PROJECT}}` and `{{CWD}}` are not filled in.
-    `script` is the text of the command if it is a shell script. `interpreter` is the command line
-    in the first line of the command's file (`#!/usr/bin/env bun`), empty if it has none.
+    `script` is the text of the command's file if that is a shell script. `interpreter` is the
+    command line in the file's first line (`#!/usr/bin/env bun`), empty if it has none.
     `shim_folder` is the folder that the command is in.
     """
     words = list(argv[:_MOST_WORDS])

@@ -127,13 +127,16 @@ class Leases(Generic[K]):
         return [Stop(key)]
 
     def give_up(self, key: K, now: float) -> list[Effect[K]]:
-        """Remove every lease on the instance `key`; return the effect that stops it at once."""
+        """Remove every lease on the instance `key`; return the effect that stops it, if it runs."""
         holders = self.holders(key)
         effects = [effect for each in holders for effect in self.release(key, each, now)]
         return [*effects, *self.end_unheld(key)]
 
     def restart(self, key: K) -> list[Effect[K]]:
-        """Return the effect that stops the instance `key`; it starts again for its holders."""
+        """Return the effect that stops the instance `key`, if it is up.
+
+        Once it has stopped, `stopped` returns the effect that starts it again for its holders.
+        """
         lease = self._leases.get(key)
         if lease is None or lease.state in {State.STOPPING, State.DOWN}:
             return []

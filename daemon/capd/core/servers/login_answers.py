@@ -146,7 +146,7 @@ def next_interval(interval: float, status: int, error: str) -> float:
     `interval` is the present one, `status` the HTTP status, `error` the OAuth error code.
 
     Raises:
-        DeviceError: the login was refused or has expired.
+        DeviceError: the login was refused, has expired, or failed in another way.
     """
     if error == "authorization_pending":
         return interval

@@ -1,6 +1,6 @@
 """The methods by which capd finds all processes of a server, the strongest first.
 
-    namespace   a pid namespace: no process leaves it, and all end with its first one
+    namespace   a pid namespace: no process leaves it, and all end when its first process ends
     cgroup      a control group of its own: forked processes stay in it
     sweep       orphans are adopted by the guard (the server's parent process), or by the daemon
                 if the guard is dead; if both are dead, inherited marks find the orphans

@@ -101,7 +101,7 @@ class FolderCover:
     read_only: tuple[str, ...] = ()
     """Parts of hidden folders that stay visible, only to read."""
     left: tuple[str, ...] = ()
-    """Folders that cannot be hidden because the server or its program is there."""
+    """Folders that stay visible because the server's program or working directory is there."""
 
 
 def cover(own: OwnFolders, needs: FolderNeeds) -> FolderCover:

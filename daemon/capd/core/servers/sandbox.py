@@ -153,11 +153,11 @@ class SandboxPaths:
     command: str
     """The file that is run."""
     project: str = ""
-    """Its project's folder; empty if it has none."""
+    """The folder of the server's project; empty if it has none."""
     cache: str = ""
     """The server's own cache folder, for `strict`; empty for none."""
     path: tuple[str, ...] = ()
-    """The folders of its PATH."""
+    """The folders of the server's PATH."""
     tops: tuple[str, ...] = ()
     """The entries of the root folder `/`, as absolute paths."""
     cover: FolderCover = _NOTHING
@@ -165,7 +165,7 @@ class SandboxPaths:
     ssh_files: tuple[str, ...] = ()
     """Files owned by root that the system's `ssh` configuration includes."""
     takes_privilege: str = ""
-    """The name of its program if it is one of `PRIVILEGED`, otherwise empty."""
+    """The name of the server's program if it is one of `PRIVILEGED`, otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class SandboxFeatures:
     can_separate: bool = False
     """Whether Landlock can keep a process from signalling others (scopes, Linux 6.12)."""
     is_bwrap_privileged: bool = False
-    """Whether `bwrap` is a setuid program, which a process without new privileges cannot run."""
+    """Whether `bwrap` is a setuid program. A process with `no_new_privs` cannot use it then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +232,10 @@ class Confinement:
 
 
 def masked_paths(sandbox_request: SandboxRequest, home: str, own: Sequence[str]) -> list[str]:
-    """Return the paths to hide from a server, existing or not; `own` are capd's own folders.
+    """Return the paths to hide from a server, existing or not.
 
-    The level `strict` hides the paths of all masks.
+    The level `strict` hides the paths of all masks. `own` are capd's own folders, which the mask
+    `capd` hides.
     """
     # `strict` shows the project, which may be the home folder itself, with credentials in it.
     names = {"guard": sandbox_request.masks, "strict": tuple(MASKS), "off": ()}[

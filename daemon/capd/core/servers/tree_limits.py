@@ -1,8 +1,8 @@
 """Decides when a server's process tree uses too much of the machine (docs/design/processes.md).
 
 The limits are far above what an ordinary server uses, even a browser with many tabs. They stop a
-server that would otherwise make the whole machine unusable. The caller measures and passes the
-time.
+server that would otherwise make the whole machine unusable. The caller takes the samples and passes
+the time.
 """
 
 from collections.abc import Mapping
@@ -104,9 +104,9 @@ class TreeLooks(Generic[K]):
         """Seconds until the next sample."""
 
     def look(self, trees: Mapping[K, Tree], now: float) -> dict[K, str]:
-        """Store the samples of all trees at `now`; return which of them exceed a limit, and which.
+        """Store the samples of all trees at `now`; return the trees that exceed a limit.
 
-        The values are the texts of `TreeLimits.excess`.
+        Each comes with the text of `TreeLimits.excess`.
         """
         self._seen = {key: (*self._lately(key, now), (now, tree)) for key, tree in trees.items()}
         self._looked_at = now

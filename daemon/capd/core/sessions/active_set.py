@@ -131,8 +131,8 @@ class ActiveSet:
     ) -> ActiveSetChange:
         """Switch a capability on with its grants, and evict what is over the limit.
 
-        Return the changes. A capability that is on already counts as used, and gets the new servers
-        and grants.
+        Return the changes. A capability that is on already counts as used, and its servers and
+        grants are replaced.
         """
         before = self._before()
         self._activations[capability] = Activation(
@@ -158,7 +158,7 @@ class ActiveSet:
         return self._change(before, evicted_tools=evicted)
 
     def pin(self, server: ServerIdentity, grants: Iterable[Grant]) -> ActiveSetChange:
-        """Pin these tools of `server` for the whole session, in addition to tools pinned before."""
+        """Pin these tools of `server`, in addition to those pinned before; return the changes."""
         before = self._before()
         self._pins[server] = tuple(dict.fromkeys((*self._pins.get(server, ()), *grants)))
         return self._change(before)
@@ -173,13 +173,13 @@ class ActiveSet:
         self._evict_tools()
 
     def deactivate(self, capability: CapabilityId) -> ActiveSetChange:
-        """Switch `capability` off; do nothing if it is not on."""
+        """Switch `capability` off; return the changes, none if it is not on."""
         before = self._before()
         self._activations.pop(capability, None)
         return self._change(before)
 
     def deactivate_tool(self, grant: Grant) -> ActiveSetChange:
-        """Switch a single tool off; do nothing if it is not on by itself."""
+        """Switch a single tool off; return the changes, none if it is not on by itself."""
         before = self._before()
         self._tools.pop(grant, None)
         return self._change(before)

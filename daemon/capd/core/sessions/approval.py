@@ -3,8 +3,9 @@
     call ──no `ask` rule matches──────────────> sent
       ├──its tool is approved already─────────> sent
       └──a rule matches──> open ──once────────> sent
-                             ├──session───────> sent, and every later call in the session
-                             ├──always────────> sent, and every later call in any session
+                             ├──session───────> sent; so is every later call of the tool in the
+                             │                  session
+                             ├──always────────> sent; so is every later call of the tool
                              ├──refuse────────> refused
                              └──no answer─────> refused
 

@@ -55,7 +55,7 @@ class TurnArguments(msgspec.Struct, frozen=True):
     cwd: str = ""
     event: str = EVENT
     skill: str = ""
-    """The skill that is used, where the event is `TOOL_EVENT`."""
+    """The skill that is used, if the event is `TOOL_EVENT`."""
     tool_use_id: str = ""
     """The client's id of the tool use that the event is about."""
     agent_id: str = ""

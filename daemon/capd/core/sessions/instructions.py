@@ -25,8 +25,8 @@ def instructions(
 
     `own` has capd's own tools by the names that the client knows. Without the tool `capability` the
     text is empty. `is_fixed` says that the client's list never changes. `index` is the short list
-    of what is installed (docs/memories.md). `has_scripts` says that the session may run scripts,
-    and that no list names the tool for that.
+    of what is installed (docs/memories.md). `has_scripts` says that the session may run scripts
+    with a tool that is not on the client's list.
     """
     names = {each.name: name for name, each in own.items()}
     capability, search = names.get(CAPABILITY), names.get(TOOL_SEARCH)

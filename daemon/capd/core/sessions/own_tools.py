@@ -250,9 +250,9 @@ def enabled(
 ) -> str:
     """Return the answer of the tool `capability` to an `enable` that worked.
 
-    `offered` is how many tools its servers list, `denied` how many of its tools policy denies.
-    `denied_servers` were not started, because policy denies all of their tools. `evicted` are the
-    capabilities that were switched off to make room, `installed` the dependencies that were
+    `offered` is how many tools the capability's servers list, `denied` how many of its tools policy
+    denies. `denied_servers` were not started, because policy denies all of their tools. `evicted`
+    are the capabilities that were switched off to make room, `installed` the dependencies that were
     installed.
     """
     parts = [f"Capability '{name}' is on."]

@@ -58,8 +58,9 @@ def capability_restriction(
 ) -> Restriction | None:
     """Return why policy leaves no tool of a capability; None if a tool is left.
 
-    The capability's servers have listed their tools. The result is None, too, if no tool is left
-    for another reason, such as the capability's filter.
+    `servers` are the leases on those of its servers that have listed their tools. Any other server
+    counts only if policy denies it as a whole. The result is None, too, if no tool is left for
+    another reason, such as the capability's filter.
     """
     if not policy.tables:
         return None

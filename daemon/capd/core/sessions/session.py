@@ -81,7 +81,7 @@ class _Offer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The changes that one operation on a session's state has for the client and for leases."""
+    """What one operation on a session's state changes for the client and for leases."""
 
     added: tuple[WireName, ...] = ()
     """Tools that the client may call by these names from this step on."""

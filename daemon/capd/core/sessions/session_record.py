@@ -34,9 +34,9 @@ VERSION = 1
 
 
 class SavedGrant(msgspec.Struct, frozen=True, array_like=True):
-    """A tool of a server that was on when the session was saved, with its name for clients.
+    """A tool of a server, with its name for clients.
 
-    A tool keeps that name for the whole session.
+    The name is empty in an activation's grants: `SessionRecord.names` has it.
     """
 
     server: ServerIdentity

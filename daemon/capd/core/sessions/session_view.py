@@ -318,7 +318,7 @@ class SessionView:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The patterns of tools to look up before the first list: the pins, or `*` for all."""
+        """The patterns of tools to look up before the first list: the pins, and `*` if all are."""
         if self.is_bare:
             return ()
         takes_all = self._set_mode == "pass-through" or self.rules.curation.passes_all

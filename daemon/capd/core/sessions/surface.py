@@ -312,8 +312,9 @@ class Surface:
     def replace_server(self, old: ServerIdentity, new: ServerIdentity) -> None:
         """Give the tools of `new` the names under which clients know the same tools of `old`.
 
-        The tools of `old` are off. A server whose definition was edited has a new identity. For a
-        model it is the same server, so the names that it remembers should stay valid.
+        A server whose definition was edited has a new identity. For a model it is the same server,
+        so the names that the model remembers should stay valid. A tool of `old` that is still on
+        keeps its name.
         """
         for grant in [each for each in self._names if each.server == old]:
             renewed = Grant(new, grant.tool)

@@ -51,12 +51,13 @@ def surface_plan(
 ) -> SurfacePlan:
     """Return which tools a session's client is shown (the mode), and why.
 
-    `wanted` is the user's mode for all clients. `is_stateless` says that the client
-    speaks the stateless generation. `was_seen` tells whether it was seen to list again after a
-    change; None if that is not known yet. `size_bytes` is the size of all tools. It is None if not
-    every server's tools are known, or if the client's list does not take that many. `known_bytes`
-    is the size of the known ones. `share` is the part of the client's context that `pass-through`
-    may fill. `is_whole` says that listing every tool costs least (`whole_list`).
+    `wanted` is the user's mode for all clients. `is_stateless` says that the client speaks the
+    stateless generation of MCP. `was_seen` tells whether the client was seen to list again after a
+    change; None if that is not known yet. `size_bytes` is the size of all tools' definitions. It is
+    None if not every server's tools are known, or if the client's list does not take that many.
+    `known_bytes` is the size of the known definitions. `share` is the part of the client's context
+    that `pass-through` may fill. `is_whole` says that listing every tool costs least
+    (`whole_list`).
     """
     was_seen = None if traits.is_relists_set else was_seen
     chosen = set_mode(wanted, traits)

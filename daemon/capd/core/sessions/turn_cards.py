@@ -77,12 +77,11 @@ def fitting_cards(
 ) -> FittingCards:
     """Return a text for the model with as many call cards as fit.
 
-    `cards` are those of the tools that are on, the best first.
-
-    `caller` is the tool that calls them, `read_only_caller` the one for read-only tools (empty if
-    the client has none). `beside` is the other text of the turn, whose tokens count against `room`
-    as well. A hint to the `remaining` tools is added if it fits. `used` are the tools that were
-    used in the last day.
+    `cards` are those of the tools that are on, the best first. `caller` is the name of the tool
+    that calls them, `read_only_caller` of the one for read-only tools (empty if the client has
+    none). `beside` is the other text of the turn, whose tokens count against `room` as well. A hint
+    to the `remaining` tools is added if it fits. `used` are the tools that were used in the last
+    day.
     """
     room -= tokens_of(f"{beside}\n", costs) if beside else 0
     head = _Head("For this message, by", caller, read_only_caller)

@@ -1,4 +1,4 @@
-"""Divides the worth of a capability among its tools, for a budget that is too small for all."""
+"""Divides a capability's worth for a message among its tools, if a budget is too small for all."""
 
 from collections.abc import Mapping
 
@@ -14,6 +14,7 @@ def shares(
 ) -> dict[WireName, float]:
     """Return each tool's share of its capability's `worth`. The shares add up to `worth`.
 
+    `worth` is the capability's score for the message, increased if its tools were used lately.
     `habits` has a weight for every tool, which grows with the tool's uses. `relevance` says how
     well a tool fits the message; tools that are missing from it get `LEAST_RELEVANCE`.
     """
