@@ -260,7 +260,10 @@ class Daemon:
         log.info("daemon_stopped")
 
     def stop(self, how: StopParams | None = None) -> None:
-        """Begin to stop the daemon: calls in progress may finish, and nothing new starts."""
+        """Begin to stop the daemon: calls in progress may finish, and nothing new starts.
+
+        With `how.for_good`, clients are told not to reconnect.
+        """
         if how is not None:
             self._is_for_good = how.for_good
         self._bus.publish(DaemonStopping())

@@ -130,7 +130,7 @@ class RegistryClient(ActorClient):
     async def read_skill(
         self, name: str, *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.SkillText | messages.SkillUnknown:
-        """Read the text of the skill `tap/name`, or of the prompt `name`."""
+        """Read the text of a skill; `name` is `tap/name` or the name of the skill's prompt."""
         return await self._ask(messages.ReadSkill(name), _SKILL_TEXT, timeout)
 
     async def startables(

@@ -22,5 +22,5 @@ class SettingsClient(ActorClient):
     async def describe(
         self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
     ) -> messages.SettingsDescribed:
-        """Return all settings, and the ignored ones, each with the reason."""
+        """Return every setting in force, and why any other is ignored."""
         return await self._ask(messages.DescribeSettings(project), _SETTINGS_DESCRIBED, timeout)

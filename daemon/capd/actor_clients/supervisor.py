@@ -69,7 +69,7 @@ class SupervisorClient(ActorClient):
         await self._ask(messages.ReleaseSession(session), _HOLDS_RELEASED, timeout)
 
     async def servers(self, *, timeout: float = ANSWER_TIMEOUT) -> list[messages.ServerEntry]:
-        """List every instance, including the last ones that failed."""
+        """List every instance, including those that failed lately."""
         return (await self._ask(messages.ListServers(), _SERVERS_LISTED, timeout)).servers
 
     async def tools(

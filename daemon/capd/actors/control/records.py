@@ -35,7 +35,8 @@ class RecordMethods:
     def __init__(self, actors: Actors, tally: Tally, *, status: Method, caps: Method) -> None:
         """Create the methods. `tally` has counted events since the daemon started.
 
-        `status` and `caps` are the control methods of these names; their documents become metrics.
+        `status` and `caps` are the control methods of these names. `metrics` uses the document of
+        `status`, and `why` that of `caps`.
         """
         self._actors = actors
         self._tally = tally

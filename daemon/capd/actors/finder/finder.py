@@ -364,7 +364,8 @@ class ToolFinder:
             await self._read_once()
         tools, policy = await self._sets.of(request.project), _policy(request.rules)
         known, barred = tools.known, tools.restrictions(policy, None, request.domain)
-        # The mode is chosen by the tools that servers have listed, not by those in their taps.
+        # The session's mode depends on the tools that servers have listed. Tools that only taps
+        # record do not count.
         unseen = tools.unseen_tools()
         permitted = [
             source

@@ -77,7 +77,7 @@ async def index_servers(
 async def _listed(
     client: SupervisorClient, server: ServerSpec, session: SessionKey, project: str
 ) -> tuple[int, str]:
-    """Return how many tools a server lists, or why it lists none."""
+    """Return how many tools a server lists, and why it could not be asked; empty if it could."""
     request = supervisor.AcquireServer(session, server, project)
     try:
         reply = await client.acquire(request, timeout=START_TIMEOUT)

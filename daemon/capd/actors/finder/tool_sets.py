@@ -50,7 +50,7 @@ class ToolSet:
         lists: Lists,
         unseen: frozenset[ServerIdentity] = frozenset(),
     ) -> None:
-        """Replace the set with the tools of `capabilities`, as their servers listed them last.
+        """Replace the set with the tools of `capabilities`, which `lists` has by server.
 
         `unseen` are servers whose tools are known only from their tap.
         """
@@ -156,7 +156,8 @@ class ToolSets:
     ) -> None:
         """Replace all sets with the tools of `capabilities`, each in the set where it belongs.
 
-        `unseen` are servers whose tools are known only from their tap.
+        `lists` has the tools by server. `unseen` are servers whose tools are known only from their
+        tap. `nursery` runs the tasks that compute the vectors of a project's tools.
         """
         self.paths.forget()
         by_project: dict[str, list[CapabilitySpec]] = {"": []}

@@ -4,7 +4,7 @@ The first session or query starts the computing. A daemon that nobody uses compu
 
 A query is compared with every tool. If there are too many tools for that, a graph finds the nearest
 ones instead (`adapters/model/vector_graph`). The graph is in a file beside that of the vectors.
-Until it is built, words decide alone.
+Until the graph is built, words alone decide.
 
 Batches are small, because a user's message has to wait for the batch that the model works on.
 Vectors are saved by text hash, so that nothing is embedded again after a restart.

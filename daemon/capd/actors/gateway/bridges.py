@@ -9,7 +9,7 @@ in this order, and a failed check closes that connection only:
 
 A runner is the process that starts servers on the far side (`adapters/servers/far_runners`). Its
 connection waits until a session of the same bridge needs a server, and reaches nothing else.
-`adapters/clients/hellos` says which parts of the hello are used.
+`adapters/clients/hellos` says which parts of the hello, the first line on a connection, are used.
 """
 
 import os
@@ -143,9 +143,10 @@ class BridgeGateway:
     async def _hello(
         self, bridge: OpenBridge, stream: trio.SocketStream
     ) -> tuple[frames.Hello, FrameReader] | frames.Refused | None:
-        """Read and check a connection's hello; return it, or the refusal to answer with.
+        """Read and check a connection's hello; return it with the reader of the lines after it.
 
-        Return None for a process of another user, which gets no answer.
+        Return instead the refusal to answer with, if the hello is refused, or None for a process of
+        another user, which gets no answer.
         """
         peer = self._peers.of(cast("socket.socket", stream.socket))
         try:

@@ -54,11 +54,11 @@ LEARN_PATIENCE = 1.0
 READ_AGAIN = 5.0
 """Seconds after a failure until the catalog is read again."""
 COUNT_AFTER = 30.0
-"""Seconds after which the tokens of the tools of an unchanged catalog are counted."""
+"""Once the catalog has not changed for this many seconds, the tokens of its tools are counted."""
 MOST_COUNTED = 2000
-"""How many entries of a catalog are counted, the most important ones first. For the others,
-upper bounds of their tokens decide how short their texts are. Counting ten thousand took a second
-of the daemon's start."""
+"""The tokens of this many entries of a catalog are counted, the most important ones first. For the
+others, upper bounds of their tokens decide how short their texts are. Counting ten thousand took a
+second of the daemon's start."""
 KNOWN_FOR = 2.0
 """Seconds for which the ledger's last answer is used for the status."""
 
@@ -77,7 +77,7 @@ class _Read:
     words: Mapping[CapabilityId, "_Known"] = field(default_factory=dict)
 
     def words_of(self, described: finder.CapabilityTools) -> "_Known":
-        """Return the words for a capability's entry, from the cache if it has not changed."""
+        """Return the words for a capability's entry, cached if it and its tools are unchanged."""
         spec, tools = described.capability, described.tools
         known = self.words.get(spec.id)
         if known is None or known.capability is not spec or known.tools != tools:
@@ -179,7 +179,10 @@ class Index:
             await contained("refresh", self._refresh, log=log)
 
     async def _follow_sessions(self) -> None:
-        """Once a session has asked, count the tokens of texts, and those of tools a while later."""
+        """Once a session has asked for the index, count the tokens of its texts.
+
+        `COUNT_AFTER` seconds later, count the tokens of the tools as well.
+        """
         await self._is_wanted.wait()
         while True:
             made, learned = self._made, self._learned

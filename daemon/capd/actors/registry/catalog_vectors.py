@@ -4,12 +4,12 @@
     loading ──> ready ──embedder gone, catalog changed──> cold
        └──────> unusable (tried again with the next session or message)
 
-A vector comes from the cache on disk (by model and text hash), from the tap that ships it, or from
-the model. While 256 or more are missing, messages are compared with the vectors that exist, and by
-words with all texts; `percent` says what share of them exists. While fewer are missing, messages
-are compared with the catalog before the change. `compared` never waits for the loading: a caller
-that comes too early gets `NotReadyError`, and its request starts the loading. A user's text is
-embedded and not stored.
+A vector comes from the cache on disk, from capd or a tap that ships it, or from the model. While
+256 or more vectors are missing, messages are compared with the vectors that exist, and by words
+with all texts; `percent` says what share of the vectors exists. While fewer are missing, messages
+are compared with the previous catalog, if there was one. `compared` never waits for the loading: a
+caller that comes too early gets `NotReadyError`, and its request starts the loading. A user's text
+is embedded and not stored.
 """
 
 import signal
@@ -49,7 +49,8 @@ HINTS: MsgpackCodec[embedder.EmbedderExited | SessionStarted] = MsgpackCodec(
 )
 
 RENEWING_TIMEOUT = 1.0
-"""Seconds for the vector of a message while the texts of a catalog are being embedded."""
+"""Seconds for the vector of a message while the texts of a catalog are being embedded, or if the
+caller can wait that long."""
 MESSAGE_TIMEOUT = 0.25
 """Seconds for the vector of one message. A loaded model takes 10 to 20 ms."""
 PART_TIMEOUT = 0.05
@@ -57,16 +58,16 @@ PART_TIMEOUT = 0.05
 WARM_UP_AFTER = 1.0
 """Seconds from a session's start to the loading of the model, unless a message comes before."""
 WARM_UP_TIMEOUT = 20.0
-"""Seconds to load the model, which usually takes less than one. A process that does not answer by
+"""Seconds to load the model, which usually takes less than two. A process that does not answer by
 then is ended and started again."""
 BATCH = 32
 RENEWING_BATCH = 16
-"""Texts in a batch while messages come: few, because a message waits behind one batch."""
+"""Texts in a batch while messages are compared: few, because a message waits behind one batch."""
 PARTLY_FROM = 256
 """From this many missing vectors on (a second's work), messages use the vectors that exist."""
 SORTED_TOGETHER = 256
-"""The texts are embedded by importance. This many at a time are sorted by length, which saves
-padding in a batch."""
+"""The texts are embedded in the order of their importance. This many at a time are sorted by
+length, which saves padding in a batch."""
 SAVED_TOGETHER = 4096
 """How many vectors are computed between two saves; each save writes the whole file."""
 BATCH_TIMEOUT = 60.0
@@ -77,7 +78,7 @@ log = structlog.get_logger(actor="registry")
 
 
 class NotReadyError(CapdError):
-    """The vectors that messages are compared with do not exist yet."""
+    """A message cannot be compared yet: the model or the vectors of the catalog are not ready."""
 
 
 class CatalogVectors:
@@ -154,7 +155,7 @@ class CatalogVectors:
     async def compared(
         self, texts: Sequence[str], waits: float = 0.0
     ) -> "tuple[list[Vectors], Comparison]":
-        """Return the vectors of `texts`, and the comparison to use them with.
+        """Return the vectors of `texts`, and the `Comparison` of such vectors with the catalog.
 
         `waits` is how many seconds the caller can wait. If that is a second or more, the model may
         take `RENEWING_TIMEOUT` instead of `MESSAGE_TIMEOUT`.

@@ -32,7 +32,10 @@ class Programs:
 
     @property
     def missing(self) -> dict[CapabilityId, tuple[str, ...]]:
-        """The missing programs by capability, from the last search; reading this starts another."""
+        """The missing programs by capability, from the last search.
+
+        Reading this property starts another search.
+        """
         self.look()
         return self._found
 

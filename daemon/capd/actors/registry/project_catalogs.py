@@ -66,8 +66,9 @@ class ProjectCatalogs:
     ) -> None:
         """Create it. `users` returns the user's catalog, which each project's catalog extends.
 
-        `vectors` makes the vectors of one more catalog; its argument names their file. `on_change`
-        is called with a project and its new catalog. `parser` reads the files of projects.
+        `vectors(name)` creates the vectors of one more catalog, saved in a file of that name.
+        `on_change` is called with a project and its new catalog. `parser` reads the files of
+        projects.
         """
         self._paths = reads or TimedReads(LONGEST_WAIT)
         self._files = reads or TimedReads(LONGEST_READ)
@@ -96,7 +97,7 @@ class ProjectCatalogs:
     # What there is
 
     async def load(self, project: str) -> str:
-        """Read a project's files, unless they were read; return its real path.
+        """Read a project's files, unless that is done; return the project's real path.
 
         The path is empty if reading takes more than `LONGEST_WAIT` seconds. Reading then goes on in
         the background.
@@ -170,7 +171,7 @@ class ProjectCatalogs:
         return {name: known.read.error for name, known in self._known.items() if known.read.error}
 
     def read(self, project: str) -> ProjectRead:
-        """Return what was last read of a known project's files."""
+        """Return what was last read of a project's files; nothing if the project is not known."""
         return self._known[project].read if project in self._known else ProjectRead(project)
 
     # What changes

@@ -114,7 +114,10 @@ class ProjectTrust:
         return await trio.to_thread.run_sync(read_by_launchers, project, home, own)
 
     async def revoke(self, project: str) -> messages.TrustedListed:
-        """Withdraw all trust in a project, whose folder need not exist any more."""
+        """Withdraw all trust in a project, whose folder need not exist any more.
+
+        Return what is still trusted.
+        """
         real = await self._projects.load(project)
         trusted = await trio.to_thread.run_sync(self._projects.trust.read)
         kept = {

@@ -2,10 +2,10 @@
 
 The registry holds the catalog and the vectors of its triggers, and answers routing and search by
 the rules of `core.routing`. A message that comes while the vectors are not ready starts loading
-them. If its words alone are clear, they decide. Otherwise the registry waits for the vectors as
-long as the request allows (`waits`), and then abstains with `model_not_ready`. A user's text is
-embedded and fingerprinted, and not stored. The vector of a session's last message stays in memory
-until the next message.
+them. If the message's words alone are clear, they decide. Otherwise the registry waits for the
+vectors as long as the request allows (`waits`), and then abstains with `model_not_ready`. A user's
+text is embedded and fingerprinted, and not stored. The vector of a session's last message stays in
+memory until the next message.
 """
 
 import time
@@ -420,7 +420,7 @@ class Registry:
         kept = self._eligible(request, catalog)
         found[0] = self._last_messages.compared(request.session, message.ends, found[0])
         favoured = await self._favoured(request, catalog.with_files)
-        # The deciding code is imported with the first message, and so are the patterns below.
+        # The deciding code is imported with the first message, and so is `words_alone` below.
         from capd.core.routing import deciding  # noqa: PLC0415 - 10 ms of a daemon without turns
 
         circumstances = deciding.Circumstances(
@@ -431,7 +431,7 @@ class Registry:
             project_mark(request.project),
         )
         decided = partial(deciding.decided, message, found, compared, self._profile, circumstances)
-        # A short message and a small catalog take two milliseconds, less than a thread is worth.
+        # A short message and a small catalog take two milliseconds, too little for a thread.
         is_much = len(kept.capabilities) * len(found) > MOST_COMPARED
         decision = await trio.to_thread.run_sync(decided) if is_much else decided()
         decision = apply_user_limits(decision, request.restrictions)
@@ -469,8 +469,8 @@ class Registry:
     ) -> dict[str, Collection[CapabilityId]]:
         """Return, for each active prior, the capabilities that it makes more likely.
 
-        A prior is a rule such as that capabilities used before are more likely. `capabilities` are
-        those with patterns for a project's files.
+        A prior is a rule that makes some capabilities more likely, such as those used before.
+        `capabilities` are those with patterns for a project's files.
         """
         favoured: dict[str, Collection[CapabilityId]] = {}
         names = self._names_priors(request.project)
@@ -561,9 +561,9 @@ class Registry:
 
 
 class _Entries:
-    """Caches what the list of capabilities shows of each tap.
+    """Caches the entries of each tap for the list of capabilities.
 
-    The entries of a tap are made again when the tap's object changes.
+    The entries of a tap are made again when the tap has been read again.
     """
 
     def __init__(self) -> None:

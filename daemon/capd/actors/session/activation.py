@@ -67,16 +67,17 @@ MOST_ROUNDS = 4
 """How many times a start is tried if policy, trust or accounts change during each try."""
 LONGEST_REASON = 300
 """The longest reason of a failure in the ledger, in characters. Only the first line of a reason is
-written there, so it contains nothing from a server's stderr."""
+written there, so the ledger gets nothing from a server's stderr."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The registry's answer for a capability, and when it was given."""
+    """The registry's answer for a capability, with a number that shows whether it is valid."""
 
     reply: registry.CapabilityResolved
     changes: int
-    """The value of `Activation.changes` when the registry was asked."""
+    """The value of `Activation.changes` when the registry was asked. If that has changed since, the
+    registry has to be asked again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -184,8 +185,8 @@ class Activation:
     async def disable(self, name: str, *, by: By = "model") -> Outcome:
         """Switch a capability or a single tool off, or cancel the start of a capability.
 
-        If none of them has this name, nothing changes, and the outcome's text says so. `by` says
-        who asked, as in `enable`.
+        If nothing has this name, nothing changes, and the outcome's text says so. `by` says who
+        asked, as in `enable`.
         """
         async with self._transaction:
             # `name` means, in this order: an active capability, an active tool, or a capability
@@ -542,7 +543,7 @@ class Activation:
         """Return a capability without the servers that policy denies.
 
         Raises:
-            NotActivatedError: it cannot be switched on in this session.
+            NotActivatedError: the capability cannot be switched on in this session.
         """
         name = capability.id.name
         off = self._state.policy.restrict_capability(capability.id)

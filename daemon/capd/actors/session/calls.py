@@ -183,7 +183,7 @@ class SessionCalls:
         return self._parts.tokens.instructed(text)
 
     def extensions(self) -> Mapping[str, msgspec.Raw]:
-        """Return the extensions of the protocol that are supported, with their settings."""
+        """Return the MCP extensions that capd or a running server supports, with their settings."""
         running = (self.leases.running(held.identity) for held in self._state.servers)
         return session_extensions(
             bytes(each.server_connection.capabilities.get("extensions", b""))
@@ -405,9 +405,9 @@ class SessionCalls:
         return ""
 
     def direct_route(self, request: Request) -> DirectRoute | None:
-        """Return how to pass a tool call on to its server without a task of its own.
+        """Return how to pass a tool call on to its server without starting a trio task for it.
 
-        The result is None for a call that needs more than that; `relay` handles it.
+        None for a call that cannot be passed on like this; `relay` handles it.
         """
         if self._parts.agents.has_any and self._parts.agents.is_agents(request):
             agent = self._parts.agents.open_session(request)

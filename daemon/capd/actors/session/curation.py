@@ -90,8 +90,8 @@ class Curation:
 
         The tools of a capability that the message switches on are left out, because they come with
         it. With `is_planned` they are included, because the plan for the turn's token budget
-        selects among them. The tools of an active capability are included only if they are not on
-        the model's list.
+        selects among them. The tools of active capabilities are left out if the client lists active
+        tools at once, because the model then has them already.
         """
         compared = before_model(text, is_enabled=self._view.is_curated)
         if isinstance(compared, Decision) or decision.reason == "disabled":
@@ -127,7 +127,10 @@ class Curation:
             return []
 
     async def within(self, text: str, decision: Decision) -> finder.ToolsRanked:
-        """Return the tools of the capability that a message asks for, best first."""
+        """Return the tools of the capability in `decision`, those first that fit the message best.
+
+        There are none if the decision names no capability.
+        """
         compared = before_model(text, is_enabled=True)
         uses = await self._uses.known()
         self._used = {Grant(ServerIdentity(each.identity), ToolName(each.tool)) for each in uses}

@@ -6,11 +6,11 @@
                                              others came since──> not delivered
 
 A hook ends by itself after a quarter of a second, so that a daemon that hangs does not block the
-editor. The answer `held` tells the hook that the daemon is alive, and that it can wait longer.
+editor. The answer `held` tells the hook that the daemon is alive and that it is worth waiting.
 
 A held turn switches its tools on immediately. Its texts for the model wait until the hook has asked
-again or is given up (`TurnContext.is_claimed`). Otherwise the texts of a turn that ends before its
-hook has asked again would count as delivered, although the model never read them.
+again, or the turn is given up (`TurnContext.is_claimed`). Otherwise the texts of a turn that ends
+before its hook has asked again would count as delivered, although the model never read them.
 """
 
 from collections.abc import Awaitable, Callable
@@ -50,7 +50,7 @@ class TurnInProgress:
 
 
 class HeldTurns:
-    """The turns of one session that are held: capd has asked their hooks to ask again later.
+    """The turns of one session that are held: capd has told their hooks to ask again later.
 
     At most `MOST_HELD` turns are held.
     """

@@ -130,8 +130,8 @@ def answering(
 ) -> Callable[[str, TurnContext], Awaitable[messages.TurnTaken]]:
     """Return the function that handles prompts from the session's own connection.
 
-    The function answers before the hook gives up. It refers to the session weakly, because the
-    session holds the function.
+    The function answers each prompt before the hook that sent it gives up. It refers to the session
+    weakly, because the session holds the function.
     """
     owner = weakref.ref(session)
 

@@ -132,7 +132,7 @@ class SessionHost:
                 self._openings.run_in(nursery)
                 self._hosting = SessionHosting(nursery, self._open_agent, self._end_agent)
                 self._answering = partial(answering, nursery=nursery)
-                # One bound method for all sessions.
+                # One bound method for all sessions, which saves memory.
                 self._serve_on = self._serve_again
                 await services.habits.load()
                 await services.approvals.load()
@@ -499,7 +499,7 @@ class SessionHost:
 
     def _correct(self) -> None:
         for session in self._sessions.sessions():
-            # In a task each: a session may wait for a server that starts.
+            # Each in a task of its own, because a session may wait for a server that starts.
             correct = partial(contained, "corrections", session.on_memories_changed, log=log)
             self._nursery.start_soon(correct)
 

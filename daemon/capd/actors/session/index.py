@@ -36,8 +36,8 @@ ASK_AGAIN = 2.0
 MOST_PROJECTS = 32
 """Projects whose index is kept. One that has a session is never dropped."""
 MOST_TOOLS = 64
-"""The most names of the tool `capability` for which texts are counted. Clients name it differently;
-the table of clients has a dozen names."""
+"""The most names of the tool `capability` for which texts are counted. Clients give the tool
+different names; the table of clients has a dozen of them."""
 
 log = structlog.get_logger(actor="curator")
 _Entries = dict[CapabilityId, IndexEntry]
@@ -91,7 +91,7 @@ class IndexCache:
                     await self._ask(project)
 
     async def load(self, project: str, tool: str) -> None:
-        """Load the index of a project, once.
+        """Load the index of a project, unless it is loaded.
 
         `tool` is the client's name for the tool `capability`.
         """
@@ -208,7 +208,7 @@ class SessionIndex:
             await self.denied()
 
     async def denied(self) -> list[CapabilityId]:
-        """Return the capabilities that policy denies, and stop naming them.
+        """Return the capabilities that policy or profile deny, and leave them out of `map`.
 
         Raises:
             NotActivatedError: that cannot be found out, so none may be named.
@@ -244,7 +244,10 @@ class SessionIndex:
         return self.mapped.text
 
     def map_for_hook(self) -> str:
-        """Return `map()` if the client does not pass instructions to its model; otherwise ''."""
+        """Return `map()`, for a client whose model gets it only from a prompt hook.
+
+        Empty if the client passes instructions on to its model, or lists every tool anyway.
+        """
         reads_map = self._view.traits.reads_instructions or self._view.wants_all
         return "" if reads_map else self.map()
 

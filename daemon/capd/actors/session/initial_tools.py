@@ -92,7 +92,7 @@ class InitialTools:
             self._log.warning("eager_not_held", server=server.spec.name, reason=str(error))
 
     async def lease_inherited(self) -> None:
-        """Lease the servers of the tools that a session inherits from its parent's session.
+        """Lease the servers of the tools that the session has inherited from its parent.
 
         This happens before the parent's session can release them. A server is left out if its
         secrets are missing, or if policy denies it.

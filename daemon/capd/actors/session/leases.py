@@ -1,8 +1,9 @@
 """The leases of a session on servers: acquired, kept during calls, released.
 
     acquire ──> leased ──nothing needs it, and no call is under way──> released
-                  ├──a call is under way──> postponed until the last one ends
-                  └──a start needs it──> set aside until that ends (core/sessions/pending_starts)
+                  ├──a call is under way──> postponed until the last call ends
+                  └──a start needs it──> set aside until the start ends
+                                         (core/sessions/pending_starts)
 
 The supervisor grants the leases.
 """

@@ -73,7 +73,7 @@ class SessionProfile:
     ) -> None:
         """Create it.
 
-        `variable` is the client's CAPD_PROFILE, `inherited` the parent session's profile.
+        `variable` is the client's CAPD_PROFILE. `inherited` returns the parent session's profile.
 
         For a session over a `bridge`, the profile is named by the bridge's table in `bridges`; only
         a person on this machine can choose another.

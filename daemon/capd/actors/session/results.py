@@ -1,5 +1,7 @@
 """Results that are too long: stored whole, passed on short, and read by handle.
 
+A handle is the name under which a model reads the rest of a stored result.
+
     result ── within its limit ──────────────────────────────> passed on, byte for byte
            └─ over it ── stored ── shortened ────────────────> summary, first parts, handle
                           └─ not stored (a full disk) ──────> passed on, with a warning

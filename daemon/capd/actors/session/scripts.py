@@ -1,6 +1,6 @@
 """Runs scripts for one session: the interpreter's steps, and the calls between them.
 
-A script is Python code that a model sends to the tool `script_run`; its functions call tools.
+A script is Python code that a model sends to the tool `script_run`. It calls tools as functions.
 
     script_run ──> functions for the tools it names ──> step ──> waits for calls
                                                          ^         │ each sent as any other call
@@ -250,7 +250,7 @@ class SessionScripts:
         """Continue a script that an earlier daemon began; return its result.
 
         Raises:
-            OutcomeUnknownError: it cannot be continued, and calls of it may have run.
+            OutcomeUnknownError: the script cannot be continued, and calls of it may have run.
         """
         try:
             given = checked_script(_ARGUMENTS.decode(arguments))
@@ -362,7 +362,7 @@ class SessionScripts:
         `on_calls` gets the calls that the step makes, as soon as they are made.
 
         Raises:
-            ScriptsUnavailableError: no script process can run it.
+            ScriptsUnavailableError: no script process can run the script.
         """
         return await self._workers.run(step, on_calls)
 
@@ -411,7 +411,7 @@ class _Round:
             scope.cancel()
 
     def end(self) -> None:
-        """Cancel the step's calls. None was sent, because the script's state was not saved."""
+        """Cancel the step's calls. None of them was sent, because the state was not saved."""
         self.is_over = True
         for scope in self.scopes:
             scope.cancel()

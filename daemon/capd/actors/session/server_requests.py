@@ -1,6 +1,6 @@
 """Sends the requests of one session to servers, and finds the server for each.
 
-Prompts are found by their wire name, the name under which clients know them, resources by their
+Prompts are found by their wire name (the name under which clients know them), resources by their
 URI, and MCP tasks by their id. The rest of a request, and the whole result, pass unchanged, except
 that a stateless server's questions to the user get the server's name.
 """
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 log = structlog.get_logger(actor="curator")
 LIST_PATIENCE = 10.0
-"""Seconds for which a list of all servers waits for each of them."""
+"""Seconds to wait for each server's part of a list that is joined from all servers."""
 LINKS_BYTES = 1 << 20
 """How many bytes of a result are searched for links."""
 LINK_MARK = b'"resource_link"'

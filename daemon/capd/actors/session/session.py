@@ -184,7 +184,7 @@ class Session:
 
     @cached_property
     def held_turns(self) -> HeldTurns:
-        """The turns whose hooks capd has asked to ask again later."""
+        """The turns whose hooks were told to ask again later."""
         return HeldTurns()
 
     @cached_property

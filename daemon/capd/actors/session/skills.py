@@ -33,7 +33,7 @@ from capd_protos.types import CapabilityId
 FIND_TIMEOUT = 2.0
 
 USE_TIMEOUT = 45.0
-"""Seconds for all capabilities of a skill together: clients give a prompt a minute."""
+"""Seconds for all capabilities of a skill together. Clients wait a minute for a prompt."""
 
 
 class Skills:
@@ -121,8 +121,8 @@ class Skills:
     async def _switch_on(self, names: tuple[str, ...]) -> list[Switched]:
         done: dict[str, Switched] = {}
         own: set[CapabilityId] = set()
-        # Active ones come first. Using them marks them as recent, so that the others of this
-        # skill do not evict them.
+        # Active capabilities come first. Using them marks them as recent, so that the others of
+        # this skill do not evict them.
         ordered = sorted(names, key=lambda name: self._state.find_active(name) is None)
         with trio.move_on_after(USE_TIMEOUT):
             for name in ordered:

@@ -4,9 +4,11 @@
     its first call ──> its session opens with the same tools on, and serves this and later calls
     SubagentStop, or the conversation ends ──> its session ends
 
-An agent that never calls capd gets no session. `core/sessions/sub_agents` finds out which agent
-makes a call, and `opening` opens its session. A tool that is switched on in that session is not
-listed: the client has one list for its connection, so the conversation would see the tool, too.
+`SubagentStart` and `SubagentStop` are events that the client's hooks report. An agent that neither
+calls a tool through capd nor uses a skill gets no session. `core/sessions/sub_agents` finds out
+which agent makes a call, and `opening` opens its session. A tool that is switched on in that
+session is not listed: the client has one list for its connection, so the conversation would see the
+tool, too.
 """
 
 from collections.abc import Awaitable, Callable
@@ -108,7 +110,7 @@ class SessionAgents:
         return None if session is None else (await session.client_skills.use(skill), session)
 
     def is_agents(self, request: Request) -> bool:
-        """Tell whether a sub-agent makes a call."""
+        """Tell whether a sub-agent makes the call `request`."""
         return bool(self._caller(request))
 
     def open_session(self, request: Request) -> AgentSession | None:

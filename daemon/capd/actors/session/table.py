@@ -82,7 +82,8 @@ class OpenSessions(dict[SessionKey, OpenSession]):
     def find(self, key: SessionKey) -> Session | messages.CuratorRefused:
         """Return the session with a key, or a refusal.
 
-        An empty key means the only session that a client has open.
+        An empty key stands for the only open session of a client. It is refused if there are
+        several or none.
         """
         conversations = self.conversations()
         if not key and len(conversations) == 1:

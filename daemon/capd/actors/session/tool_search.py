@@ -117,7 +117,7 @@ class ToolSearch:
             answers.append(search_reply.QuestionAnswer(question, reply, each.text))
         full = [name for answer in answers for name in answer.reply.full]
         tools = [single(hits[name]) for name in full]
-        # The answer says how they are called, so a later turn needs no card for them.
+        # The answer says how the tools are called, so a later turn needs no card for them.
         self._conversations.current.note_cards(
             card_key(Grant(each.identity, each.definition.name), each.definition.json)
             for each in tools
@@ -213,7 +213,8 @@ class ToolSearch:
         Raises:
             UnknownNameError: no known tool has this name.
             RefusedError: the session may not use the tool.
-            NotSentError: its server could not be started, or no longer has the tool.
+            NotSentError: the tool's server could not be started, no longer has the tool, or is not
+                in the catalog any more.
         """
         looked_up = finder.ToolLookedUp() if self._view.is_bare else await self._look_up(name)
         hit = looked_up.hit

@@ -463,7 +463,7 @@ class SessionTurns:
         curated: CurationResult,
         beside: str,
     ) -> "_HookText":
-        """Return a prompt hook's text about tools: those that are listed now, or call cards.
+        """Return a prompt hook's text about tools: those that the client lists now, or call cards.
 
         `beside` is the rest of the turn's text. Both together share the turn's tokens.
         """

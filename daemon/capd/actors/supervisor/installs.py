@@ -111,9 +111,9 @@ class Installs:
         return run
 
     async def _wait_for(self, run: _Run, wait: _Wait) -> str:
-        """Wait until the run ends; return what went wrong, empty if nothing did.
+        """Wait until the run ends, or `leave` ends the wait.
 
-        The wait ends early if the run is cancelled.
+        Return what went wrong; empty if nothing did.
         """
         run.waits.add(wait)
         try:

@@ -1,9 +1,8 @@
 """Decides which sessions share an instance, by the definition's scope and the server's generation.
 
 The scope says whether all sessions share an instance, those of a project, or none. MCP has two
-generations: with a handshake, and stateless. An instance of a stateless server may
-serve every session. A server's generation is known after its first start, and is saved for the next
-daemon.
+generations: with a handshake, and stateless. An instance of a stateless server may serve every
+session. A server's generation is known after its first start, and is saved for the next daemon.
 """
 
 import secrets

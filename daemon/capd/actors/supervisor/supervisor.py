@@ -1,4 +1,4 @@
-"""The supervisor: starts an instance for its first holder, and stops it after its last.
+"""The supervisor: starts an instance for its first holder, and stops it when the last has left.
 
 A holder is a session that has a lease on an instance. `core.servers.leases` decides, and this actor
 carries out the decisions. One task per instance owns the process and its server connection, from
