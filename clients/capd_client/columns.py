@@ -1,4 +1,4 @@
-"""Tables for the terminal: a line for each row, as wide as the terminal, with coloured states.
+"""Tables for the terminal: a line for each row, no wider than the terminal, with coloured states.
 
 On a narrow terminal, the columns of long texts (such as `error`) are first cut to `_NARROWEST`
 characters. Then whole columns are left out, in the order of `_LEAST_WANTED`. A name, or anything
@@ -57,8 +57,8 @@ def table_lines(
 ) -> list[str]:
     """Return the lines of a table, at most `columns` wide if possible; None means any width.
 
-    A column without any text is left out. Without titles there is no head; without rows the only
-    line is `none`. With `is_coloured`, cells of states have a colour.
+    A column without any text is left out. If all titles are empty, there is no head; without rows
+    the only line is `none`. With `is_coloured`, cells of states have a colour.
     """
     cells = [[printable("" if cell is None else cell).strip() for cell in row] for row in rows]
     if not cells:

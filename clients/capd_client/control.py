@@ -42,7 +42,11 @@ class DaemonDownError(Exception):
 
 
 class ControlError(Exception):
-    """The daemon answered with an error, or with a message that docs/protocol.md does not allow."""
+    """The daemon answered with an error, not in time, or not as docs/protocol.md says.
+
+    `code` is the JSON-RPC code of the error, 0 if it has none. `name` is a word for programs, such
+    as `timeout`, and `message` a text for a person.
+    """
 
     def __init__(self, code: int, name: str, message: str) -> None:
         super().__init__(message)
@@ -60,7 +64,7 @@ class Control:
 
     Raises:
         DaemonDownError: no daemon answers at `path`, or the connection was lost.
-        ControlError: the daemon answered with an error.
+        ControlError: the daemon answered with an error, or not in time.
     """
 
     def __init__(self, path: str, *, client: str = "capd", timeout: float | None = None) -> None:
@@ -260,7 +264,7 @@ def peer_uid(sock: socket.socket) -> int:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Return each text in a message, keys included."""
+    """Yield each text in a message, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

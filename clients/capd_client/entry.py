@@ -51,8 +51,8 @@ def main() -> int:
 def _open_closed_streams() -> None:
     """Open /dev/null for each standard stream that was closed when this process was started.
 
-    Python has None in place of such a stream, and a socket that is opened would get the stream's
-    descriptor number.
+    Python has None in place of such a stream, and a socket that is opened later would get the
+    stream's descriptor number.
     """
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115 - until the end, without pathlib

@@ -119,8 +119,8 @@ def _play(env: dict[str, str], control: Control) -> None:
 def _session(client: str) -> str:
     """Return a session key that no earlier run has used.
 
-    An ended session is kept for a day with its active set: under the same key there would be
-    nothing left to switch on.
+    An ended session is kept for a day with its active capabilities: under the same key there would
+    be nothing left to switch on.
     """
     return f"{client}-{secrets.token_hex(4)}"
 

@@ -24,7 +24,7 @@ AGAIN = 1000
 """How many existing lines `new_lines` reads again: more than are written between the two readings.
 """
 ALL = 1_000_000
-"""As many lines as there are."""
+"""More lines than a log has: all of them."""
 
 
 def check_log(command: Sequence[str]) -> None:

@@ -176,7 +176,7 @@ def definition(server: OwnServer) -> dict[str, str]:
 
 
 def words_of(name: str) -> list[str]:
-    """Return three triggers for a server made from its name: `use NAME`, `ask NAME`, ..."""
+    """Return three triggers that are made from a server's name: `use NAME`, `ask NAME`, ..."""
     spoken = re.sub(r"[-_.]+", " ", name).strip()
     return [f"use {spoken}", f"ask {spoken}", f"with the help of {spoken}"]
 

@@ -20,8 +20,8 @@ FIRST_AFTER = 1.0
 """Seconds before the line appears: most commands are done by then."""
 _EVERY = 0.2
 _DOWNLOADS_AFTER = 3.0
-"""Seconds after which a start is taken for a first one, which downloads a package. npx and uvx say
-nothing while they download; a server whose package is there is ready before."""
+"""Seconds after which a start is taken for a server's first one, which downloads a package. npx and
+uvx say nothing while they download; a server whose package is there already is ready sooner."""
 _BAR = 20
 _CLEAR = "\r\x1b[K"
 

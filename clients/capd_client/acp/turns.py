@@ -12,8 +12,8 @@ from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.shim.replay import NOT_FOUND
 
 BUDGET = 0.3
-"""Seconds for which a prompt is held back until the daemon has answered. A turn that takes longer
-goes on after that, and the model gets its tools one request later."""
+"""The most seconds that a prompt is held back for the daemon's answer. A turn that takes longer
+goes on, and the model gets its tools one request later."""
 _PATIENCE = 20.0
 """Seconds to wait for a session that its agent opens only after the first prompt."""
 _TURN_TIMEOUT = 120.0

@@ -25,7 +25,10 @@ START_TIMEOUT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The path of a daemon's socket, and whether a daemon may be started there, with `env`."""
+    """The path of a daemon's socket, and whether a daemon may be started there.
+
+    `env` is the environment of a daemon that is started.
+    """
 
     path: str
     may_start: bool

@@ -38,6 +38,7 @@ class Session:
     """A session with capd, for programs that block: send messages, list tools, and call them.
 
     It reconnects by itself after a restart of the daemon. `with connect(...)` opens and closes one.
+    Its methods raise subclasses of `CapdError`.
     """
 
     def __init__(self, facts: AgentFacts, where: Address, patience: float) -> None:

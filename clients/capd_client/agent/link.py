@@ -144,7 +144,7 @@ class Link:
     def connected(self) -> None:
         """Queue the hello for a new connection, which has just been made."""
         facts = self._facts
-        # The parent's active set is copied once. After its first welcome the session has its own.
+        # The parent's active capabilities are copied once, at the first welcome.
         parent = "" if self._is_greeted else facts.parent
         frame = hello(
             {"name": facts.client, "version": facts.version, "pid": facts.pid},

@@ -50,7 +50,10 @@ def say(**members: object) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of all bridges on this machine while the block runs."""
+    """Hold the lock of all bridges on this machine while the block runs.
+
+    `folder` is the folder of any bridge.
+    """
     above = folder.parent
     is_held = False
     while not is_held:

@@ -106,7 +106,7 @@ def disable(*, name: str, session: str, as_json: bool) -> None:
 @session_option
 @json_option
 def routing(*, switch: str, session: str, as_json: bool) -> None:
-    """Turn automatic activation by a session's messages on or off."""
+    """Switch routing on or off: whether a session's messages activate capabilities."""
     result = in_session(session, lambda key: ask("routing", enabled=switch == "on", session=key))
     if as_json:
         print_json(result)

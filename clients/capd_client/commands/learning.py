@@ -159,7 +159,7 @@ def _learn(phrase: str, capability: str) -> None:
     found = [each for each in ask("caps").get("capabilities") or [] if each.get("routable")]
     by_name = {f"{each['tap']}/{each['name']}": each for each in found}
     for each in reversed(found):
-        # A bare name means the first tap that has it.
+        # A name without a tap means the first capability of that name.
         by_name[str(each["name"])] = each
     chosen = by_name[find_name(capability, list(by_name), f"no capability named {capability}")]
     if str(chosen["tap"]).startswith("project:"):

@@ -1,4 +1,4 @@
-"""`capd import --replace`, `--undo` and `--forget`: these change clients' files."""
+"""`capd import --replace`, `--undo`, `--forget`: edits clients' files, undoes it, drops backups."""
 
 import contextlib
 import io

@@ -126,8 +126,8 @@ def _import(clients: list[KnownClient], *, yes: bool) -> None:
 def _keep_running(*, yes: bool, wants_service: bool | None) -> None:
     """Install the service if the person wants it, and start the daemon in any case.
 
-    If `wants_service` is None, the person is asked; with `yes`, no question is asked and no service
-    is installed.
+    If `wants_service` is None, the person is asked; with `yes` as well, nobody is asked, and no
+    service is installed.
     """
     manager = this_manager(os.environ)
     is_plain = isinstance(manager, Plain)

@@ -22,7 +22,7 @@ Ask = Callable[[tuple[str, ...]], tuple[str, str]]
 def check_containers(seen: CheckContext, ask: Ask | None = None) -> Iterator[Finding]:
     """Yield which engine is used, whether it is rootless, and which limits it enforces.
 
-    Podman is asked before Docker, as the daemon prefers it. `ask` replaces the engine in tests.
+    Podman is asked first, because the daemon prefers it. `ask` replaces the engine in tests.
     """
     reasons = []
     for kind, words in _INFO.items():

@@ -39,7 +39,7 @@ class Agent:
 def agent_of(output: str) -> Agent:
     """Return the state of the agent in `output`, which `launchctl print` has printed.
 
-    A fact that is missing has its default.
+    A field that the output does not have keeps its default.
     """
     facts: dict[str, str] = {}
     for line in output.splitlines():

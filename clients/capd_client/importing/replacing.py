@@ -208,7 +208,7 @@ def _last_first(keys: _Keys) -> tuple[int, ...]:
 def _without(
     path: Path, text: str, kind: Format, servers: Mapping[_Keys, Mapping[str, Any]]
 ) -> str:
-    """Return `text`, that of the client's file `path`, without `servers`.
+    """Return `text`, the content of the client's file `path`, without `servers`.
 
     The keys of `servers` lead to each server in the file; its values are the entries as they were
     read.

@@ -64,7 +64,7 @@ def trust_edit(config: Path, hooks_file: Path, hooks: HookList) -> FileEdit:
 
 
 def untrusted(text: str, hooks_file: Path, hooks: HookList) -> str:
-    """Return Codex' configuration `text` without trust in capd's hook; others stay trusted."""
+    """Return Codex' configuration `text` without trust in capd's hook; other hooks stay trusted."""
     digest = trusted_hash(hooks.hook)
     for key, each in _states(text).items():
         is_ours = isinstance(each, dict) and each.get(_HASH) == digest
@@ -165,8 +165,8 @@ def _copilot(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
 
 
 def _vscode(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
-    # VS Code has no own folder for a user's hooks. Copilot CLI runs this one as well as its own;
-    # the daemon counts a message of one conversation once.
+    # VS Code has no folder of its own for a user's hooks. Copilot CLI runs this hook as well as its
+    # own; the daemon counts a message of one conversation once.
     command = hook_command(launcher, "code", "UserPromptSubmit")
     hook = {"type": "command", "command": command, "timeout": _TIMEOUT}
     hooks = HookList("UserPromptSubmit", "flat", hook, "code")

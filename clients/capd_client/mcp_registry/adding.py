@@ -110,6 +110,9 @@ def resolve_entry(
     `version` is an exact one, or `latest`. `kind` is the wanted kind of package, or empty. `tap`
     has the names that are taken, and the digests of packages that were added earlier. With
     `fetches`, the package is downloaded and checked.
+
+    Raises:
+        RegistryError: there is no such entry, or its package cannot be used here.
     """
     records = [record for each in tap.names() if (record := read_record(tap.place(each)))]
     document = {
@@ -133,6 +136,9 @@ def own_server(
     """Return the server `name` that a registry's `entry` becomes with these answers to its inputs.
 
     `triggers` and `scope` are put into its definition.
+
+    Raises:
+        RegistryError: an answer is not valid.
     """
     document = {
         "entry": entry["entry"],
@@ -165,7 +171,11 @@ def inspect_server(
 
     `entry` is the server's entry in the registry. `values` are the values of the keys in its
     definition, and `files` the definition's texts, which by default are made from `server`.
-    `previous` are the definition's earlier texts, to compare with.
+    `previous` are the definition's earlier texts, to compare with. If the server lists no tools,
+    `reason` in the result says why.
+
+    Raises:
+        RegistryError: the server could not be tried.
     """
     document = {
         "name": server.name,

@@ -1,8 +1,8 @@
 """One MCP session between a host and the daemon.
 
 The host is the editor or agent that has started the shim. Two rules hold, whatever becomes of the
-daemon: every request of the host gets exactly one outcome, and a request that may have run is never
-sent twice.
+daemon: every request of the host gets exactly one outcome, and a request that may have run is not
+sent again, unless the next daemon continues it.
 
     down -> greeting -> (replaying ->) up -> down ...
 
@@ -684,7 +684,7 @@ class Shim:
         project = self._env.get("CAPD_PROJECT", "")
         if project and not project.startswith("/"):
             project = absolute(join(self._cwd, project)) if self._cwd else ""
-        # The parent's active set is copied once. After its first welcome the session has its own.
+        # The parent's active capabilities are copied once, at the first welcome.
         parent = "" if self._daemon_pid else self._env.get("CAPD_PARENT_SESSION", "")
         frame = hello(
             client,

@@ -124,7 +124,7 @@ def path_without_projects(path: bytes, folders: "tuple[bytes, ...]", home: bytes
 
     Those are relative folders, `node_modules/.bin`, and `folders` with all that is below them.
     `folders` are the known paths of the client's working folder, which may be reached through a
-    link. A path that is `home`, or is above it, is no project's and removes nothing.
+    link. A folder that is `home`, or is above it, is not a project's, and removes nothing.
     """
     projects = [
         folder.rstrip(b"/") + b"/"

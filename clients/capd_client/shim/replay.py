@@ -3,7 +3,7 @@
 The shim and the agent library (`capd_client.agent.link`) both follow them:
 
     - Every request gets exactly one outcome.
-    - A request that may have run is never sent again.
+    - A request that may have run is not sent again, unless the next daemon continues it.
     - A session continues if it reconnects to the same daemon; otherwise it starts again.
 """
 

@@ -19,7 +19,7 @@ Document = Mapping[str, Any]
 def session_details(session: Document, scripts: Sequence[Document] = ()) -> list[str]:
     """Return lines about `session`, an entry of the daemon's status.
 
-    `scripts` are its entries in the daemon's answer to `why`, newest first.
+    `scripts` are the session's scripts in the daemon's answer to `why`, newest first.
     """
     lines = [
         f"{session.get('key', '?')}: {client_of(session)}, process {session.get('pid') or '?'}",
@@ -145,9 +145,9 @@ _WORDS = {
 
 
 def event_words(topic: str, event: Document) -> str:
-    """Return words for an event and for its topic.
+    """Return an event in words, followed by its topic in brackets.
 
-    The words are those of `_WORDS`; for other topics, they are the event's fields.
+    The words come from `_WORDS`; for a topic that is not there, they are the event's fields.
     """
     try:
         words = _WORDS[topic].format(**event)
