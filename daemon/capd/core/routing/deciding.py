@@ -145,7 +145,7 @@ def concluded(
     profile: RoutingProfile,
     known: Circumstances,
 ) -> Decision:
-    """Return the decision on a message whose capabilities the scorer has `ranked`, best first.
+    """Return the decision on a message; `ranked` has the scorer's scores for it, best first.
 
     `text` is the whole message, as far as it is compared.
     """

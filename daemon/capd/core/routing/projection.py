@@ -30,7 +30,8 @@ class BadProjectionError(CapdError):
 class Projection:
     """A learnt linear map of vectors: a vector x becomes x + x @ down @ up.
 
-    `down` is dimensions x rank, `up` is rank x dimensions.
+    `down` is dimensions x rank, `up` is rank x dimensions. `none` is a vector that speaks for "no
+    capability".
     """
 
     down: "Vectors"
@@ -69,7 +70,7 @@ class Projection:
         return projected + images
 
     def to_bytes(self) -> bytes:
-        """Return the matrices of the projection as float16."""
+        """Return `down`, `up` and `none`, one after the other, as float16."""
         import numpy as np  # noqa: PLC0415 - as above
 
         parts = (self.down, self.up, self.none)

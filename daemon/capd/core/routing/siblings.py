@@ -150,7 +150,8 @@ class Siblings:
 
         Alternatives do the same at different places, such as `messaging-slack` and
         `messaging-discord`. A person who names none of them may mean any, whatever their scores
-        are. The result is empty if the best capability has no alternatives.
+        are. The result is empty if the best capability has no alternatives, or if something in
+        `SPEAKING` favours it alone.
         """
         if not ranked or ranked[0].id not in self._families.alternatives:
             return ()

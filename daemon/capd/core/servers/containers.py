@@ -179,7 +179,8 @@ def secret_lines(request: ContainerRequest) -> bytes:
     for name, value in request.secrets.items():
         if "\0" in value:
             raise ContainerRefusedError(f"{request.server}: the value of {name} has a NUL in it")
-        # In single quotes a shell takes every character as it is, but for a single quote.
+        # In single quotes a shell takes every character as it is, but for a single quote. The shell
+        # reads line by line, and its variable `n` is a newline.
         quoted = value.replace("'", "'\\''").replace("\n", "'\"$n\"'")
         lines.append(f"{name}='{quoted}'\n")
     data = "".join([*lines, ".\n"]).encode("utf-8", "surrogateescape")

@@ -381,7 +381,7 @@ def _of_script(interpreter: Sequence[str], arguments: Sequence[str]) -> FilesRea
     found = _of_words([*interpreter, "/script", *arguments])
     if not found.is_reading and not found.project_file:
         return _NOTHING
-    # The command line itself names only the script, so no option of the interpreter is added to it.
+    # The argv names only the script, so `-P` cannot be inserted for the interpreter.
     own = found.own_arguments_at - len(interpreter)
     return replace(found, method="elsewhere", own_arguments_at=max(own, -1), safe_path_at=0)
 

@@ -149,21 +149,21 @@ class Leases(Generic[K]):
         return [effect for key in held for effect in self.release(key, session, now)]
 
     def ready(self, key: K) -> None:
-        """Note that the instance of `key` is ready."""
+        """Note that the instance `key` is ready."""
         lease = self._leases.get(key)
         if lease is not None and lease.state is State.STARTING:
             lease.state = State.READY
 
     def failed(self, key: K) -> list[SessionKey]:
-        """Note that an instance failed to start, and remove its leases; return their holders."""
+        """Note that the instance `key` failed to start; remove its leases, return their holders."""
         lease = self._leases.pop(key, None)
         return list(lease.holders) if lease is not None else []
 
     def died(self, key: K) -> list[Effect[K]]:
-        """Note that an instance ended by itself; its holders keep their leases.
+        """Note that the instance `key` ended by itself; its holders keep their leases.
 
-        An instance that was being stopped counts as stopped. If it has holders, the effect that
-        starts it again is returned.
+        An instance that was being stopped counts as stopped. If such an instance has holders, the
+        effect that starts it again is returned.
         """
         lease = self._leases.get(key)
         if lease is None:
@@ -177,7 +177,10 @@ class Leases(Generic[K]):
         return []
 
     def stopped(self, key: K) -> list[Effect[K]]:
-        """Note that an instance was stopped; return the effect that starts it again for holders."""
+        """Note that the instance `key` was stopped.
+
+        If it has holders, return the effect that starts it again.
+        """
         lease = self._leases.get(key)
         if lease is None:
             return []
@@ -214,11 +217,11 @@ class Leases(Generic[K]):
         return lease.state if lease is not None else None
 
     def is_up(self, key: K) -> bool:
-        """Tell whether an instance of `key` runs or starts, and is not being stopped."""
+        """Tell whether the instance `key` runs or starts, and is not being stopped."""
         return self.state(key) not in {None, State.DOWN, State.STOPPING}
 
     def serves(self, key: K, session: SessionKey) -> bool:
-        """Tell whether the instance of `key` is ready, and `session` holds a lease on it."""
+        """Tell whether the instance `key` is ready, and `session` holds a lease on it."""
         return self.state(key) is State.READY and session in self.holders(key)
 
     def keys(self) -> tuple[K, ...]:

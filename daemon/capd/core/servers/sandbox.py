@@ -161,7 +161,7 @@ class SandboxPaths:
     tops: tuple[str, ...] = ()
     """The entries of the root folder `/`, as absolute paths."""
     cover: FolderCover = _NOTHING
-    """The parts of capd's folders that are hidden at `guard`."""
+    """Which of capd's folders are hidden at `guard`, and which parts of them stay visible."""
     ssh_files: tuple[str, ...] = ()
     """Files owned by root that the system's `ssh` configuration includes."""
     takes_privilege: str = ""
@@ -454,8 +454,9 @@ def tool_folders(where: SandboxPaths) -> list[str]:
     """Return the folders below the home or /tmp that a `strict` server needs to find its programs.
 
     They are the folders of its command and of its PATH, with what these programs need beside them.
-    The parent of such a folder is never shown as a whole, because credentials may be beside a
-    `bin`, as in `~/.cargo` and `~/.fly`.
+    The parent of such a folder is shown as a whole only if it is one installation, such as a
+    virtual environment. In other parents credentials may be beside `bin`, as in `~/.cargo` and
+    `~/.fly`.
     """
     hidden = (where.home, _TEMPORARY)
     found: list[str] = []

@@ -115,7 +115,7 @@ class PermanentApproval:
 
     key: ToolKey
     server: ServerName
-    """The server's name when it was approved, for a person."""
+    """The server's name at the time of the approval, for a person."""
 
     @property
     def name(self) -> str:

@@ -56,7 +56,10 @@ class BridgeRules:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether `text` is a valid name of a bridge: 1 to 40 of A-Z a-z 0-9 . _ -."""
+    """Tell whether `text` is a valid name of a bridge: 1 to 40 of A-Z a-z 0-9 . _ -.
+
+    The first character is a letter or a digit.
+    """
     return _NAME.fullmatch(text) is not None
 
 
