@@ -17,8 +17,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 """A number that capd has assigned to something, counting up."""
 
 LINK_PREFIX = b'{"capd":'
-"""Every link frame starts with these bytes, so whoever only passes lines on need not parse them to
-recognise one."""
+"""The first bytes of every link frame, so that a program that only passes lines on can recognise a
+link frame without parsing lines."""
 
 RESULT_SCHEMA = 1
 """The member `schema` of every result of a control method."""
@@ -206,14 +206,15 @@ class TurnParams(msgspec.Struct, frozen=True):
     budget: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 0
     """The most tokens that the turn's new tools and its texts may take together; 0 for no limit."""
     mute: bool = False
-    """Whether the model will not read the answer. Its texts are then given at a later turn."""
+    """Whether the model will not read the answer. The texts for it are then given at a later
+    turn."""
     patience: float = 0.0
     """Seconds after which nobody reads the answer any longer, if a client's hook sent the prompt;
     otherwise 0."""
     longest: float = 0.0
-    """Seconds for which the client could wait if it has to; 0 if no longer than `patience`. A turn
-    that is not decided soon, for example because the embedding model is still loading, is answered
-    with `held`, and the client asks for it again."""
+    """The most seconds for which the client can wait; 0 if that is no more than `patience`. If it
+    is more, a turn that is not decided soon, for example because the embedding model is still
+    loading, is answered with `held`, and the client asks for it again."""
     again: bool = False
     """Whether this asks for a turn that was `held`."""
 
@@ -236,9 +237,9 @@ class HookParams(msgspec.Struct, frozen=True):
     patience: float = 0.0
     """Seconds after which nobody reads the answer any longer; 0 if the hook waits for it."""
     longest: float = 0.0
-    """Seconds for which the client lets its hook wait if it has to; 0 if no longer than `patience`.
-    A turn that is not decided soon, for example because the embedding model is still loading, is
-    answered with `held`, and the hook asks again."""
+    """The most seconds for which the client lets its hook wait; 0 if that is no more than
+    `patience`. If it is more, a turn that is not decided soon, for example because the embedding
+    model is still loading, is answered with `held`, and the hook asks again."""
     again: bool = False
     """Whether this asks for a turn that was `held`."""
 
@@ -396,7 +397,7 @@ class TrustParams(msgspec.Struct, frozen=True):
 
 
 class GrantParams(msgspec.Struct, frozen=True):
-    """Params of `trust_grant`: trust servers of a project that a person has seen and agreed to."""
+    """Params of `trust_grant`: trust the servers that a person has seen and agreed to."""
 
     project: str
     """The project's absolute path; links are followed."""
@@ -410,7 +411,7 @@ class WhyParams(msgspec.Struct, frozen=True):
     session: str = ""
     """The key of a session; empty for all."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
-    """The most decisions to return, newest first."""
+    """The most decisions to return, and the most scripts; the newest come first."""
 
 
 class RoutingParams(msgspec.Struct, frozen=True):
@@ -572,7 +573,7 @@ class BridgeOpenParams(msgspec.Struct, frozen=True):
     name: str
     """The bridge's table in the configuration: `[bridges.NAME]`."""
     kind: Literal["ssh", "container", "socket"] = "socket"
-    """How the far side reaches its socket."""
+    """How the far side reaches the bridge's socket."""
     target: str = ""
     """The host or the container, as its user calls it."""
 

@@ -147,7 +147,7 @@ class ContainerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The image with its exact digest: `NAME@sha256:HEX`, or `sha256:HEX` for a local image."""
     has_network: bool = False
     mount: ContainerMount = "read"
-    """How its project's folder is mounted, at the path that it has here."""
+    """How the project's folder is mounted, at the same path as on this machine."""
     memory_mib: int = 1024
     cpus: float = 2.0
     """How many processors it may keep busy."""

@@ -85,6 +85,9 @@ class IncomingRequest(Generic[Q]):
         """Answer with a failure, because the process that should reply has ended.
 
         `message` is the failure's text.
+
+        Raises:
+            AlreadyAnsweredError: as for `reply`.
         """
         self._close()
         self._mailbox.endpoint.fail(self._arrival, LOST, message)

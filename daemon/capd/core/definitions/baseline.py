@@ -258,7 +258,11 @@ def reason(baseline: Baseline, tool: ToolName, change: ToolChange, *, command: s
 
 
 def texts(tools: Iterable[tuple[ToolName, bytes]]) -> dict[ToolName, bytes]:
-    """Return the definitions of `tools` as canonical JSON, by the tools' names."""
+    """Return the definitions of `tools` as canonical JSON, by the tools' names.
+
+    Raises:
+        MalformedError: a definition is not JSON.
+    """
     return {name: canonical(written) for name, written in tools}
 
 
@@ -327,7 +331,8 @@ class Instances:
     ) -> dict[ToolName, list[bytes]]:
         """Return the definitions that the other instances in `running` list, by tool.
 
-        Empty bytes stand for a trusted definition. Instances that have ended are forgotten.
+        Empty bytes stand for a trusted definition. The old list of `instance`, and the lists of
+        instances that have ended, are forgotten.
         """
         self._listed = {
             each: listed

@@ -163,6 +163,9 @@ def flags_among(
 
     A flag marks a part that resembles a published attack. `others` are the tools of all servers,
     `own` the names of capd's own tools.
+
+    Raises:
+        MalformedError: a definition is not JSON.
     """
     servers = {str(name) for name in others if name != server}
     own_names = set(own)

@@ -97,6 +97,9 @@ def filled_url(text: Template, values: Mapping[str, str]) -> str | None:
 
     So no value changes another part of the URL. A value is not encoded if the URL begins with it,
     or if it is a secret's placeholder. The result is None if a value is missing.
+
+    Raises:
+        EntryError: as in `filled`.
     """
     encoded = {
         name: value

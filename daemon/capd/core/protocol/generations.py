@@ -327,7 +327,11 @@ def asking_result(requests: Mapping[str, InputRequest], state: str) -> bytes:
 
 
 def without_subscription(params: bytes) -> bytes:
-    """Return a notification's params without the id of the subscription through which it came."""
+    """Return a notification's params without the id of the subscription through which it came.
+
+    Raises:
+        MalformedError: `params`, or its `_meta`, is not an object.
+    """
     if _SUBSCRIPTION_MARK not in params:
         return params
     members = members_of(params)
@@ -337,7 +341,11 @@ def without_subscription(params: bytes) -> bytes:
 
 
 def with_subscription(params: bytes, listen_id: int | str) -> bytes:
-    """Return a notification's params with the id of the client's `subscriptions/listen`."""
+    """Return a notification's params with the id of the client's `subscriptions/listen`.
+
+    Raises:
+        MalformedError: `params`, or its `_meta`, is not an object.
+    """
     members = members_of(params)
     meta = members_of(members.get("_meta", msgspec.Raw(b"")))
     meta[SUBSCRIPTION_ID] = raw(listen_id)

@@ -3,8 +3,8 @@
 A tap is a folder or a git repository of capabilities, often written by somebody else.
 
 An overlay has a file `overlay.toml`, which says which tap it is for, and a file
-`capabilities/<name>.toml` for each capability that it changes. It is for the tap with one name, or
-for any tap that has enough of the capabilities that the overlay names. Servers, filters, scripts
+`capabilities/<name>.toml` for each capability that it changes. It is for the tap with a given name,
+or for any tap that has enough of the capabilities that the overlay names. Servers, filters, scripts
 and keys stay as the tap defines them (docs/taps.md). An edit changes how clients see a tool, and
 not the rules that apply to the tool (docs/tools.md).
 """
