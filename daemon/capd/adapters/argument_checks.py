@@ -73,7 +73,7 @@ class ArgumentChecks:
                 if is_certain(fault := _fault(error, schema))
             ]
         except ValueError:
-            # The library refuses some huge numbers, and patterns that take too long.
+            # The library cannot represent some huge numbers (`json_schemas`).
             return
         if faults:
             raise NotSentError(fault_text(name, faults, msgspec.json.encode(schema).decode()))

@@ -276,8 +276,8 @@ class ResultsTable(msgspec.Struct, frozen=True):
     """A result with more characters than this is shortened, and stored whole (docs/results.md). 0
     for no limit."""
     media: Characters = MEDIA_LIMIT
-    """If the images, audio and blobs of a result together have more characters of base64 than this,
-    links replace them."""
+    """How many characters of base64 the images, audio and blobs of a result may have together.
+    Links replace those that do not fit."""
     servers: dict[str, Characters] = {}
     """Values of `limit` for single servers, by name."""
     tools: dict[str, Characters] = {}

@@ -369,7 +369,7 @@ class ResultStore:
             return None
         if not _SHA256.fullmatch(record.sha256):
             return None
-        # This also binds the session and the digest to the handle, should the file be changed.
+        # The handle is computed again, so that a changed session or digest is noticed.
         if path.stem != record.handle or record.handle != handle_of(
             self._secret, record.session, record.sha256
         ):

@@ -59,7 +59,7 @@ class ToolLists:
     ) -> None:
         """Save the list of tools that the server `name` has at present, replacing its earlier one.
 
-        `identity` is the hash of the server's definition.
+        `identity` is the hash of the server's definition. A failure is logged.
         """
         listed = ToolList(identity, name, server_version, time.time(), list(tools))
         await trio.to_thread.run_sync(self._save, listed, limiter=self._limiter)

@@ -14,8 +14,8 @@ WRITE_TIMEOUT = 60.0
 _QUEUED_FRAMES = 1024
 _QUEUED_BYTES = 256 * 1024 * 1024
 _POSTED_BYTES = 32 * 1024 * 1024
-"""The most bytes of notifications and questions in the queue. If a client does not read, the newest
-are dropped."""
+"""Notifications and questions are queued only while the queue has at most this many bytes. If a
+client does not read, the newest are dropped."""
 
 
 class SocketSink:

@@ -74,7 +74,7 @@ class WaitingPool:
     def place(self, owner: int = 0) -> Iterator[WaitingPlace]:
         """Hold a place in the pool while the block runs; `owner` is the connecting process's pid.
 
-        The block is cancelled if another connection needs the place.
+        The block is cancelled if another connection needs the place, or after the pool's patience.
         """
         with trio.CancelScope() as scope:
             waiting = Waiting(next(_NUMBERS), owner)
@@ -86,7 +86,10 @@ class WaitingPool:
                 place.leave()
 
     def add(self, waiting: Waiting[int], scope: trio.CancelScope) -> None:
-        """Add a connection. `scope` is cancelled if the connection must make room for another."""
+        """Add a connection, for as long as the pool's patience.
+
+        Then, or if the connection must make room for another, `scope` is cancelled.
+        """
         scope.deadline = trio.current_time() + self._patience
         self._waiting[waiting.key] = (waiting, scope)
         goes = connection_to_close([each for each, _ in self._waiting.values()], self._most)

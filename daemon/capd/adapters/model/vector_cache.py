@@ -227,7 +227,8 @@ class VectorCache:
             is_kept = np.ones(len(stored), bool)
             is_kept[[row for row in stored.rows(list(unsaved)) if row >= 0]] = False
             kept = np.flatnonzero(is_kept)
-            # The oldest rows come first, in the file as in memory. If there are too many, they go.
+            # The oldest rows come first, in the file as in memory. If there are too many, these are
+            # left out.
             kept = kept[max(0, len(kept) + len(unsaved) - self._max_entries) :]
         payload: list[bytes] = []
         if stored is not None and len(kept):

@@ -272,7 +272,7 @@ class Guard:
 
 def confined_by(options: list[str]) -> list[bytes]:
     """Confine this process, and all that it starts, by `options`; return which are in force."""
-    # Isolated mode leaves this file's own folder out.
+    # Isolated mode leaves this file's folder out of `sys.path`.
     sys.path.insert(0, __file__.rpartition("/")[0])
     import confine  # type: ignore[import-not-found]  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
 

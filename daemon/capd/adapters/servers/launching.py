@@ -330,7 +330,7 @@ def _interpreter(command: str) -> tuple[str, ...]:
     program, argument = match[1].decode(errors="replace"), match[2].decode(errors="replace").strip()
     if program_name(program) != "env":
         return (program, argument) if argument else (program,)
-    # Only with -S does env split the line's one argument into words.
+    # env splits the line's one argument into words only with -S.
     text = re.sub(r"^(?:-v?S|--split-string=)", "", argument)
     return (program, *(word.strip("\"'") for word in text.split()))
 
@@ -366,7 +366,7 @@ def _has_safe_path(command: str) -> bool:
     real = os.path.realpath(command)
     match = _PYTHON.search(os.path.basename(real)) or _PYTHON.search(real)  # noqa: PTH119
     if match is None:
-        # A virtual environment on a system that copies its interpreter.
+        # For a virtual environment on a system that copies the interpreter.
         settings = Path(command).parent.parent / "pyvenv.cfg"
         text = _beginning(str(settings)).decode(errors="replace")
         match = re.search(r"^version(?:_info)?\s*=\s*(\d+)\.(\d+)", text, re.MULTILINE)

@@ -72,7 +72,8 @@ async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
     `ends` are the members at both ends of the line; None if they could not be read.
 
     Raises:
-        MalformedError: the line is not a response, or its result cannot be located.
+        MalformedError: the line is not a response, its result cannot be located, or the result has
+            a key in `_meta` that only capd may write.
         OSError: the file cannot be read.
     """
     if line.kept is None:
@@ -89,7 +90,7 @@ async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
             await trio.lowlevel.checkpoint()
     check.end()
     if check.has_own_keys:
-        # A smaller one gets other keys (`passed_result`); this one is not written anew.
+        # In a smaller result, `passed_result` renames such keys. A large one is not rewritten.
         raise MalformedError("it has a key in _meta that only capd may write")
     head = await line.kept.read(start, min(_END_BYTES, end - start))
     tail = await line.kept.read(max(start, end - _END_BYTES), min(_END_BYTES, end - start))

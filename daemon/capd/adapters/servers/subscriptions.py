@@ -58,6 +58,9 @@ class Subscriptions:
     async def subscribe(self, uri: str, peer: Peer) -> bytes:
         """Subscribe `peer` to `uri`; return the server's result.
 
+        The result is `{}` if the server is not asked: it sends updates of `uri` already, or is of
+        the stateless generation.
+
         Raises:
             ServerError, NotSentError, OutcomeUnknownError: the subscription failed.
         """
@@ -82,6 +85,9 @@ class Subscriptions:
 
     async def unsubscribe(self, uri: str, session: SessionKey) -> bytes:
         """End the subscription of `session` to `uri`; return the server's result.
+
+        The result is `{}` if the server is not asked: another session is subscribed to `uri`, or
+        the server is of the stateless generation.
 
         Raises:
             ServerError, NotSentError, OutcomeUnknownError: the request failed.

@@ -180,7 +180,7 @@ class Endpoint:
         self._drop_ended()
         if len(self._sessions) >= MOST_SESSIONS:
             raise HttpRefusedError(503, f"{MOST_SESSIONS} sessions are open; end one first")
-        # It counts from here on; nobody knows its name yet.
+        # The session counts for `MOST_SESSIONS` from here on, before the client knows its name.
         name = secrets.token_urlsafe(24)
         session = self._sessions[name] = HttpSession()
         is_kept = False

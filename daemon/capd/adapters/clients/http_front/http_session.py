@@ -179,8 +179,9 @@ class HttpSession:
     def post(self, line: bytes, related: RequestId = None) -> None:
         """Put a line into the stream of the request `related`.
 
-        Without `related`, the line goes to the stream of events that belong to no request. A line
-        for a request that has ended is dropped.
+        Without `related`, the line goes to the stream of events that belong to no request. So does
+        a line before the response if the client does not accept the answer as events; in the
+        stateless generation it is dropped. A line for a request that has ended is dropped, too.
 
         Raises:
             WriterFullError: the client does not read its events.

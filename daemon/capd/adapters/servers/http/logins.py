@@ -293,7 +293,7 @@ class Login:
                 try:
                     await self._save(fresh)
                 except OSError as error:
-                    # This daemon uses the fresh login anyway. A later refresh is saved again.
+                    # This daemon uses the fresh login anyway, and saves the next one.
                     log.warning("login_not_saved", server=self._spec.name, reason=error.strerror)
             if fresh is None:
                 raise NotSentError("was not asked: its authorization server does not answer")

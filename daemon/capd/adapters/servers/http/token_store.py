@@ -28,7 +28,11 @@ class TokenStore(Protocol):
         """
 
     def save(self, key: str, text: str) -> None:
-        """Save the text of the login `key`, replacing an earlier one."""
+        """Save the text of the login `key`, replacing an earlier one.
+
+        Raises:
+            OSError: it cannot be saved.
+        """
 
     def delete(self, key: str) -> None:
         """Delete the saved text of the login `key`, if there is one."""
