@@ -145,7 +145,7 @@ class BridgeGateway:
     ) -> tuple[frames.Hello, FrameReader] | frames.Refused | None:
         """Read and check a connection's hello; return it with the reader of the lines after it.
 
-        Return instead the refusal to answer with, if the hello is refused, or None for a process of
+        If the hello is refused, return the refusal to answer with. Return None for a process of
         another user, which gets no answer.
         """
         peer = self._peers.of(cast("socket.socket", stream.socket))

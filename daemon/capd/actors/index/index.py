@@ -181,7 +181,7 @@ class Index:
     async def _follow_sessions(self) -> None:
         """Once a session has asked for the index, count the tokens of its texts.
 
-        `COUNT_AFTER` seconds later, count the tokens of the tools as well.
+        If the catalog stays the same for `COUNT_AFTER` seconds, count those of the tools, too.
         """
         await self._is_wanted.wait()
         while True:

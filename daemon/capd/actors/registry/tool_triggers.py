@@ -53,9 +53,9 @@ class ToolTriggers:
         self._phrases = presentable(await self._file.load())
 
     async def added_to(self, taps: Sequence[Tap]) -> tuple[Tap, ...]:
-        """Return `taps` with the known triggers added.
+        """Return `taps` with the triggers that come from tool lists.
 
-        For servers without triggers, saved tool lists are looked up first.
+        For servers that have none yet, triggers are first made from their saved tool lists.
         """
         servers = servers_that_give_triggers(taps)
         unknown = [identity for identity in servers if identity not in self._phrases]

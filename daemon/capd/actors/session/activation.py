@@ -340,7 +340,7 @@ class Activation:
         self._on_step(step)
 
     async def leave_instances(self, *, are_all: bool = False) -> None:
-        """Release the servers that use secrets or logins, after the session's account has changed.
+        """Release the servers that need secrets or are reached by URL, after a change of account.
 
         With `are_all`, release the other servers too, because their sandbox changes. A server with
         a call in progress is released at the end of that call. The next use starts a released

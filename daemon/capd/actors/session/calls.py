@@ -350,7 +350,8 @@ class SessionCalls:
         """Return an app's call in the form of a client's call.
 
         An app is a page of a server that the client shows. An app uses the arguments that the
-        server defines, but an edit of the tool may define others for clients.
+        server defines, but an edit of the tool may define others for clients. `name` is the tool's
+        name on the surface.
         """
         shown = self._state.surface.find(name)
         if shown is None or shown.edit is None or not shown.edit.arguments:
@@ -540,10 +541,10 @@ class SessionCalls:
         return call, result
 
     async def _start_server(self, listed: ActiveTool) -> None:
-        """Start the server of a tool, and check that it still offers the tool.
+        """Start the server of a tool, and check that the tool is not withheld by now.
 
         Raises:
-            RefusedError: the tool is withheld by now.
+            RefusedError: the tool is withheld, because its definition is not trusted.
             NotSentError: the server could not be started.
         """
         server, tool = listed.shown.grant.server, listed.shown.grant.tool

@@ -127,8 +127,8 @@ class ClientSkills:
         """Switch on the tools that a skill names.
 
         Return the servers of the tools that are unknown, as the tools' names (`SERVER__TOOL`) give
-        them. The tools of a server that has never run are unknown. The caller then tries the
-        server's name as the name of a capability.
+        them. The tools of a server that has never run are unknown, unless a tap records them. The
+        caller then tries the server's name as the name of a capability.
         """
         unknown: list[str] = []
         for name in needs.tools:

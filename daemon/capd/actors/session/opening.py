@@ -188,7 +188,7 @@ class SessionOpenings:
     def open_agent(
         self, parent: SessionKey, agent: AgentId, record: SessionRecord
     ) -> OpenSession | None:
-        """Open a sub-agent's session, with what was active in the conversation when it started.
+        """Open a session for a sub-agent, with what was active when the sub-agent started.
 
         Return None if the conversation has ended, the daemon stops, or the conversation's bridge
         has too many sessions.

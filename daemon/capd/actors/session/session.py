@@ -199,7 +199,7 @@ class Session:
         """Set what the curator gives this session, such as a place for long tasks (`hosting`).
 
         `answering` returns the function that handles prompts from the session's own connection, and
-        answers each before the hook gives up.
+        answers each prompt before the hook that sent it gives up.
         """
         self._parts.hosting, self._answering = hosting, answering
 

@@ -257,8 +257,8 @@ class Supervisor:
     async def _restart_launched(self, project: str) -> messages.ServersRestarted:
         """Restart the user's own servers whose start depends on trust in `project`, which changed.
 
-        A launcher such as npx reads files of the folder in which it runs, so it runs there only if
-        the project is trusted (docs/configuration.md, "Files that launchers read").
+        A launcher such as npx reads files of the folder in which it runs. So it runs in a project's
+        folder only if the project is trusted (docs/configuration.md, "Files that launchers read").
         """
         restarted = []
         for instance in list(self._instances.values()):
