@@ -753,7 +753,7 @@ class Evidence:
         logits = np.append(found.capabilities @ self._weights, none)
         raised = np.exp(logits - logits.max())
         probabilities = (raised / raised.sum())[:-1]
-        # In ascending order, so that the first of equals comes first.
+        # The indexes in ascending order, so that equal capabilities keep the catalog's order.
         best = np.sort(_largest(probabilities, MOST_RANKED))
         order = best[np.argsort(-probabilities[best], kind="stable")]
         ids = self._index.ids

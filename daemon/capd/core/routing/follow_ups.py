@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHARE = 0.5
 """The weight of the message before; measured with `bench/routing/follow_ups.jsonl`
-(docs/routing.md)."""
+(docs/design/routing.md, "Follow-ups")."""
 MOST_WORDS = 9
 FEW_WORDS = 2
 MOST_CONVERSATIONS = 256

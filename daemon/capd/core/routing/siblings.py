@@ -6,11 +6,11 @@ the message names it, or the project's files or earlier use in the project favou
 
 There are two sorts of families:
 
-- *Alternatives* do the same at different places (`messaging-slack`, `messaging-discord`): many of
-  each member's phrases have its name. Whoever means one names it. So a message names a member only
-  with a word of its name, its title or its servers, or with a word that hardly any other capability
-  of the catalog uses ("guild"). For example, "order" names no database, although phrases about an
-  orders table contain it.
+- *Alternatives* do the same at different places (`messaging-slack`, `messaging-discord`): at least
+  a tenth of each member's phrases have the member's name. Whoever means one names it. So a message
+  names a member only with a word of the member's name, title or servers, or with a word that hardly
+  any other capability of the catalog uses ("guild"). For example, "order" names no database,
+  although phrases about an orders table contain it.
 - The members of other families do different things (`memory-read`, `memory-write`), which a message
   shows without a name. There, a word also names a member if a fair share of its phrases has the
   word, and no text of its siblings does.

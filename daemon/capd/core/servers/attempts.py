@@ -54,8 +54,8 @@ class Attempts:
         self.failures += 1
         self.last_error = reason
         self.is_parked = parks
-        # A failed server stays failed: its attempts are a minute apart, so the window alone would
-        # soon allow more of them.
+        # A failed server stays failed: its attempts are a minute apart, so by the window alone they
+        # would come sooner again.
         self.is_failed = not self._window.record(now) or self.is_failed
         delay = PROBE_AFTER if self.is_failed else _BACKOFF.delay(self.failures, jitter)
         self.not_before = now + delay

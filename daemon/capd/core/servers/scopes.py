@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from capd.core.lazy_patterns import lazy_pattern
 from capd_protos.types import Scope
 
-# One entry for each family of servers whose state sessions must not share.
+# One entry for each family of servers that keep state which sessions must not share.
 _STATEFUL = lazy_pattern(
     r"playwright|puppeteer|chrome-devtools|browser|selenium|(?:^|[-/@_])(?:shell|repl|ssh|terminal)",
     re.IGNORECASE,

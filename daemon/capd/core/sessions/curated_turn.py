@@ -52,7 +52,7 @@ def activate_ranked(
     wanted = {tool.grant: tool for tool in clear[: min(most, state.active.tool_cap)]}
     spared = list(dict.fromkeys((*wanted, *(each.tool.grant for each in ranked))))
     step, tried = Step(), set[Grant]()
-    # Computed again: an eviction may have made room on the list.
+    # Computed anew in each round: an eviction may have made room on the list.
     while is_seen and (joining := _missing(state, wanted, tried)[: state.surface.room]):
         tried.update(joining)
         joined = state.activate_tools([wanted[grant] for grant in joining], now, spared)

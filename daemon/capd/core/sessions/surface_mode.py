@@ -76,7 +76,7 @@ def surface_plan(
         return SurfacePlan("dynamic", "set by the user")
     if chosen == "stable":
         return SurfacePlan("stable", "set by the user")
-    # A model that does not see the list would find nothing: it gets call cards instead.
+    # Where the client hides the list from its model, the model gets call cards instead.
     if is_whole and not traits.defers_tools:
         reason = "all tools cost less than capd's own and searches would"
         return SurfacePlan("pass-through", reason, is_whole=True)
