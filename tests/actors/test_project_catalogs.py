@@ -269,13 +269,30 @@ async def test_a_projects_catalog_costs_the_model_nothing_that_everybody_has(
         assert set(embedded.values()) == {1}
 
 
-@pytest.mark.parametrize("asked", [registry.RevokeTrust("/src"), registry.GrantTrust("/src", [])])
+TRUST_CHANGES = [registry.RevokeTrust("/src"), registry.GrantTrust("/src", [])]
+
+
+@pytest.mark.parametrize("asked", TRUST_CHANGES)
 async def test_trust_that_cannot_be_written_is_refused_with_the_reason(
+    reads: HungReads, asked: registry.RevokeTrust | registry.GrantTrust
+) -> None:
+    # Nobody, not even root, can create a file there.
+    folder = Path("/proc/self")
+    async with trio.open_nursery() as nursery, catalogs(folder, reads, nursery) as known:
+        refused = await ProjectTrust(known, list).reply(asked)
+
+    said = f"nothing has changed: {folder / 'trust.json'} cannot be written: No such file"
+    assert isinstance(refused, registry.RegistryRefused)
+    assert refused.message.startswith(said)
+
+
+@pytest.mark.parametrize("asked", TRUST_CHANGES)
+async def test_trust_that_cannot_be_read_is_not_changed_and_the_reason_is_said(
     closed: Path, reads: HungReads, asked: registry.RevokeTrust | registry.GrantTrust
 ) -> None:
     async with trio.open_nursery() as nursery, catalogs(closed, reads, nursery) as known:
         refused = await ProjectTrust(known, list).reply(asked)
 
-    said = f"nothing has changed: {closed / 'trust.json'} cannot be written: Permission denied."
+    said = f"nothing has changed: {closed / 'trust.json'} cannot be read: Permission denied."
     assert isinstance(refused, registry.RegistryRefused)
     assert refused.message.startswith(said)

@@ -3,11 +3,12 @@
 import json
 import os
 import random
+import resource
 from pathlib import Path
 
 import pytest
 
-from capd.adapters.trust.trust_file import TrustFile
+from capd.adapters.trust.trust_file import NotReadError, TrustFile
 from capd.core.trust.startable import Agreement
 
 KEPT = {"/src/app": {"aa": Agreement("db", "aa", {"command line": "bb"})}}
@@ -100,3 +101,18 @@ def test_a_damaged_file_is_set_aside_by_the_next_agreement(file: TrustFile) -> N
     aside = [p for p in file.path.parent.iterdir() if "damaged" in p.name]
     assert file.read().projects == KEPT
     assert [p.read_bytes() for p in aside] == [b"{"]
+
+
+def test_a_file_that_cannot_be_read_at_the_moment_is_left_as_it_is(file: TrustFile) -> None:
+    good = file.path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        read = file.read()
+        with pytest.raises(NotReadError, match=r"cannot be read: Too many open files"):
+            file.write({})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    assert (read.projects, "Too many open files" in read.problem) == ({}, True)
+    assert [each.read_bytes() for each in file.path.parent.iterdir()] == [good]

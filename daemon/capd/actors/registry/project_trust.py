@@ -16,6 +16,7 @@ import trio
 from capd.actors.registry.project_catalogs import ProjectCatalogs
 from capd.adapters.trust.launcher_files import read_by_launchers
 from capd.adapters.trust.project_taps import ProjectRead
+from capd.adapters.trust.trust_file import NotReadError
 from capd.core.servers.placeholders import wanted_keys
 from capd.core.servers.sandbox_rules import declared_level
 from capd.core.taps.package_pins import unpinned_package
@@ -64,6 +65,9 @@ class ProjectTrust:
         """Return the reply of `change`, or a refusal if the trust file cannot be written."""
         try:
             return await change(request)
+        except NotReadError as error:
+            text = f"nothing has changed: {error}. See who owns it, and try again"
+            return messages.RegistryRefused("not_written", text)
         except OSError as error:
             text = (
                 f"nothing has changed: {self._projects.trust.path} cannot be written:"
@@ -97,7 +101,7 @@ class ProjectTrust:
             text = f"servers changed since they were shown ({len(lost)}): look at them again"
             return messages.RegistryRefused("changed", text)
         read = self._projects.read(listed.project)
-        trusted = await trio.to_thread.run_sync(self._projects.trust.read)
+        trusted = await trio.to_thread.run_sync(self._projects.trust.read_to_change)
         found = [*read.startables, *await self._read_by_launchers(listed.project)]
         agreed = agreements_after(found, trusted.of(listed.project), request.digests)
         await trio.to_thread.run_sync(
@@ -119,7 +123,7 @@ class ProjectTrust:
         Return what is still trusted.
         """
         real = await self._projects.load(project)
-        trusted = await trio.to_thread.run_sync(self._projects.trust.read)
+        trusted = await trio.to_thread.run_sync(self._projects.trust.read_to_change)
         kept = {
             name: each for name, each in trusted.projects.items() if name not in {project, real}
         }

@@ -2,9 +2,11 @@
 
 An *agreement* is the record that a person trusts one server of a project, by its digest.
 
-If the file is damaged, unreadable, a link, belongs to another user or is open to others, nothing is
-trusted. The next time that trust is given or withdrawn, such a file is renamed, and a new one is
-started.
+If the file is damaged, a link, belongs to another user or is open to others, nothing is trusted. The
+next time that trust is given or withdrawn, such a file is renamed, and a new one is started.
+
+If the file cannot be read at the moment, for example because the daemon has no free descriptor,
+nothing is trusted until it can be read, and nothing is written: its agreements would be lost.
 """
 
 import errno
@@ -19,12 +21,21 @@ import msgspec
 
 from capd.adapters.private_files import write_whole
 from capd.adapters.regular_files import opened_regular, read_up_to
+from capd.core.errors import CapdError
 from capd.core.trust.startable import Agreement
 
 MOST_BYTES = 16 << 20
 
+_NOT_A_FILE = frozenset({errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EFBIG})
+"""The errors of `opened_regular` and `read_up_to` that say what is in the file's place. After all
+other errors, the file may be good."""
+
 Agreements = dict[str, dict[str, Agreement]]
 """By project, then by digest."""
+
+
+class NotReadError(CapdError):
+    """The file cannot be read, and may have agreements; the text says why."""
 
 
 class _Entry(msgspec.Struct):
@@ -45,6 +56,8 @@ class Trusted:
     projects: Agreements = field(default_factory=dict)
     problem: str = ""
     """Why nothing is trusted, if the file is unusable."""
+    unread: OSError | None = None
+    """Why the file could not be read, if it may be good; `problem` says so too."""
 
     def of(self, project: str) -> Mapping[str, Agreement]:
         """Return the agreements for a project, by digest."""
@@ -56,6 +69,17 @@ class TrustFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def read_to_change(self) -> Trusted:
+        """Return all agreements, which will be written with a change.
+
+        Raises:
+            NotReadError: the file cannot be read, and may have agreements.
+        """
+        trusted = self.read()
+        if trusted.unread is not None:
+            raise NotReadError(f"{self.path} cannot be read: {trusted.unread.strerror}")
+        return trusted
 
     def read(self) -> Trusted:
         """Return all agreements."""
@@ -70,6 +94,9 @@ class TrustFile:
         except FileNotFoundError:
             return Trusted()
         except OSError as error:
+            if error.errno not in _NOT_A_FILE:
+                text = f"{self.path} cannot be read: {error.strerror}; no project is trusted"
+                return Trusted(problem=text, unread=error)
             why = "it is a link" if error.errno == errno.ELOOP else error.strerror
             return self._nothing(str(why))
         try:
@@ -90,8 +117,9 @@ class TrustFile:
 
         Raises:
             OSError: it cannot be written; the old file stays.
+            NotReadError: the old file cannot be read, and stays.
         """
-        if self.read().problem:
+        if self.read_to_change().problem:
             aside = self.path.with_name(f"{self.path.name}.damaged-{int(time.time())}")
             self.path.replace(aside)
         projects = {
