@@ -305,10 +305,14 @@ class KeptSessions:
         self.hold: trio.Event | None = None
         """Who asks is answered when it is set."""
         self.is_asked = trio.Event()
+        self.error: OSError | None = None
+        """Why no record can be read."""
 
     async def load(self, key: SessionKey) -> SessionRecord | None:
         self.is_asked.set()
         await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
         if self.hold is not None:
             await self.hold.wait()
         return self.records.get(key)

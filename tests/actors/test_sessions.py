@@ -1,5 +1,6 @@
 """Sessions: who may open one, how one outlives its connection, and that it releases everything."""
 
+import errno
 import os
 import sys
 import tempfile
@@ -306,6 +307,26 @@ async def test_a_session_outlives_the_daemon_with_its_tools_and_starts_servers_o
         assert await again.tools() == ECHO
         assert len(world.machine.specs) == 1
         assert await again.call("alpha__echo") == ("{}", False)
+
+
+async def test_a_session_is_not_opened_empty_while_its_record_cannot_be_read(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+        await restarted_host(world)
+        token = client.welcome["resume"]
+        world.kept.error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        refused = await opened(world, session="s", resume=token)
+
+        world.kept.error = None
+        assert (refused.welcome["code"], refused.welcome["message"]) == (
+            "overloaded",
+            "the record of session s cannot be read: Too many open files",
+        )
+        assert (await world.session("s", resume=token)).welcome["resumed"] is True
 
 
 async def test_a_session_keeps_its_mode_over_the_daemons_end_whatever_became_known_since(

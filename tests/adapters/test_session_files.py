@@ -1,5 +1,6 @@
 """Session records are complete or absent, and a damaged one does no harm."""
 
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,22 @@ async def test_the_sweep_leaves_what_it_cannot_read(closed: Path) -> None:
     await files.sweep()
 
     assert path.exists()
+
+
+async def test_a_record_is_not_taken_for_missing_while_no_descriptor_is_free(
+    files: SessionFiles,
+) -> None:
+    saved = record()
+    await files.save(saved)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            await files.load(KEY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    assert await files.load(KEY) == saved
 
 
 async def test_a_record_past_its_retention_is_not_found(files: SessionFiles) -> None:

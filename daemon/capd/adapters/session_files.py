@@ -3,12 +3,15 @@
 Each session has one file, which is written whole or not at all.
 
 An unreadable file counts as missing and is logged: a session that starts empty is better than one
-that does not start (docs/design/operation.md). Each file ends with a digest of its content. A
-record contains the commands of servers, so the digest keeps a flipped bit on the disk from starting
-another command.
+that does not start (docs/design/operation.md). But while the machine has no descriptor or memory
+left, a session is not opened at all: it would be empty, and saved over its record.
+
+Each file ends with a digest of its content. A record contains the commands of servers, so the
+digest keeps a flipped bit on the disk from starting another command.
 """
 
 import contextlib
+import errno
 import hashlib
 import time
 from collections.abc import Callable
@@ -18,6 +21,7 @@ import msgspec
 import structlog
 import trio
 
+from capd.adapters.platform.credentials import NO_DESCRIPTORS
 from capd.adapters.state_file import StateFile
 from capd.core.sessions.session_record import SessionRecord, has_anything, is_kept
 from capd_protos.codec import MalformedError, MsgpackCodec
@@ -25,6 +29,8 @@ from capd_protos.types import SessionKey
 
 MOST_BYTES = 64 << 20
 """The most bytes of one record, which contains the definition of each active tool."""
+
+_SHORTAGES = NO_DESCRIPTORS | {errno.ENOMEM}
 
 _RECORD: MsgpackCodec[SessionRecord] = MsgpackCodec(SessionRecord)
 _DIGEST_LENGTH = 32
@@ -41,7 +47,11 @@ class SessionFiles:
         self._limiter = trio.CapacityLimiter(1)
 
     async def load(self, key: SessionKey) -> SessionRecord | None:
-        """Return the saved record of `key`; None if there is none, or it is damaged or too old."""
+        """Return the saved record of `key`; None if there is none, or it is damaged or too old.
+
+        Raises:
+            OSError: the machine has no descriptor or memory left to read it.
+        """
         return await trio.to_thread.run_sync(self._load, key, limiter=self._limiter)
 
     async def save(self, record: SessionRecord) -> bool:
@@ -65,8 +75,17 @@ class SessionFiles:
         return _file(self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.session")
 
     def _load(self, key: SessionKey) -> SessionRecord | None:
-        record = self._file(key).read()
-        if record is None or record.key != key or not is_kept(record, time.time()):
+        file = self._file(key)
+        try:
+            record = file.decoded()
+        except FileNotFoundError:
+            return None
+        except (OSError, MalformedError) as error:
+            if isinstance(error, OSError) and error.errno in _SHORTAGES:
+                raise
+            log.warning("state_unreadable", file=file.path.name, reason=str(error))
+            return None
+        if record.key != key or not is_kept(record, time.time()):
             return None
         return record
 

@@ -101,7 +101,12 @@ class SessionOpenings:
             return messages.CuratorRefused("stopping", STOPPING)
         record = None
         if is_key(hello.session) and SessionKey(hello.session) not in self._sessions:
-            record = await self._store.load(SessionKey(hello.session))
+            try:
+                record = await self._store.load(SessionKey(hello.session))
+            except OSError as error:
+                text = f"the record of session {hello.session} cannot be read: {error.strerror}"
+                self._connections.take(request.connection)
+                return messages.CuratorRefused("overloaded", text)
         project = hello.project or hello.cwd
         bridge = request.bridge
         settings = self._services.settings

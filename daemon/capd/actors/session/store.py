@@ -28,7 +28,11 @@ class SessionStore(Protocol):
     """Saves, loads and removes session records."""
 
     async def load(self, key: SessionKey) -> SessionRecord | None:
-        """Return the saved record of `key`; None if there is none."""
+        """Return the saved record of `key`; None if there is none.
+
+        Raises:
+            OSError: it cannot be read now, and may be readable later.
+        """
         ...
 
     async def save(self, record: SessionRecord) -> bool:

@@ -2,8 +2,8 @@
 
 An *agreement* is the record that a person trusts one server of a project, by its digest.
 
-If the file is damaged, a link, belongs to another user or is open to others, nothing is trusted. The
-next time that trust is given or withdrawn, such a file is renamed, and a new one is started.
+If the file is damaged, a link, belongs to another user or is open to others, nothing is trusted.
+The next time that trust is given or withdrawn, such a file is renamed, and a new one is started.
 
 If the file cannot be read at the moment, for example because the daemon has no free descriptor,
 nothing is trusted until it can be read, and nothing is written: its agreements would be lost.
