@@ -38,7 +38,7 @@ class Passages:
     ends: str
     """A short message itself; the beginning and the end of a long one."""
     others: tuple[str, ...] = ()
-    """The passages of a long message, in the order in which they stand there."""
+    """The passages of a long message, from the first to the last."""
 
     @property
     def each(self) -> tuple[str, ...]:

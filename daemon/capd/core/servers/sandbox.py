@@ -135,7 +135,7 @@ PRIVILEGED = frozenset(
 systems, or trace other processes."""
 
 _NOTHING = FolderCover()
-_TEMPORARY = "/tmp"  # noqa: S108  # capd writes nothing there: it hides what others wrote
+_TEMPORARY = "/tmp"  # noqa: S108  # capd writes nothing there: `strict` hides it
 _NO_BWRAP = "bwrap is not there or may make no namespaces: install bubblewrap"
 _OR_LESS = "or let it have less of it: [sandbox] in config.toml"
 

@@ -200,8 +200,7 @@ def notice(decision: Decision, problem: str = "") -> str:
     """Return the line that tells the user which capability a message switches on.
 
     The line is empty if the message switches none on. `problem` is the reason why the capability
-    could not be switched on, empty if it could. The line says that it could not, without the
-    reason.
+    could not be switched on. If it is not empty, the line reports the failure without the reason.
     """
     if decision.outcome != "activate" or decision.id is None:
         return ""

@@ -75,8 +75,9 @@ class SessionView:
         With `is_bare` the session is a plain aggregator: it lists every active tool, and none of
         capd's own. `has_results` says that long results are stored, to be read later. `client`
         and `version` come from the hello, the first line of a connection. `habits` are the
-        observations of clients so far, `domain` is the session's domain. `shares` is given for the
-        session of a sub-agent: the view of its conversation, whose list of tools it is shown.
+        observations of clients so far, `domain` is the session's domain. `shares` is only for the
+        session of a sub-agent, whose client is shown the conversation's list of tools: the view of
+        that conversation.
         """
         self._shares = shares
         self._has_results = has_results
@@ -318,7 +319,10 @@ class SessionView:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The patterns of tools to look up before the first list: the pins, and `*` if all are."""
+        """The patterns of tools to look up before the first list.
+
+        They are the pins, and `*` if the session is to list every tool or pins every tool.
+        """
         if self.is_bare:
             return ()
         takes_all = self._set_mode == "pass-through" or self.rules.curation.passes_all
@@ -477,8 +481,8 @@ class SessionView:
     def is_probe_due(self) -> bool:
         """Whether to send `list_changed` without a change, to see if the client lists again.
 
-        It is sent if capd's table of clients says that this client does not list again, and nothing
-        else does. If the client then lists again, its next session gets a list that changes.
+        It is sent if capd's table of clients is the only sign that this client does not list again.
+        If the client then lists again, its next session gets a list that changes.
         """
         is_known = self._habits.seen(self._key, self._version) is not None
         return self.plan.is_from_table_alone and not is_known and not self._watch.is_behind
