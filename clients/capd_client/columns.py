@@ -57,8 +57,8 @@ def table_lines(
 ) -> list[str]:
     """Return the lines of a table, at most `columns` wide if possible; None means any width.
 
-    A column without any text is left out. If all titles are empty, there is no head; without rows
-    the only line is `none`. With `is_coloured`, cells of states have a colour.
+    A column that has a title and no other text is left out. If all titles are empty, there is no
+    head; without rows the only line is `none`. With `is_coloured`, cells of states have a colour.
     """
     cells = [[printable("" if cell is None else cell).strip() for cell in row] for row in rows]
     if not cells:

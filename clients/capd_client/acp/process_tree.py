@@ -28,8 +28,8 @@ _PPID, _STARTED = 1, 19
 def end(pid: int, mark: str, grace: float) -> None:
     """End the process `pid` and everything that it started: SIGTERM first, then SIGKILL.
 
-    If the process has ended already, processes with its `mark` are still ended. `grace` is the
-    number of seconds between the two signals.
+    If the process has ended already, processes with its `mark` are still ended. SIGKILL is sent
+    `grace` seconds after the call.
     """
     identity = started(pid)
     give_up_at = time.monotonic() + grace

@@ -134,7 +134,7 @@ class FarBridge(ABC):
                 except (DaemonDownError, FarSideError) as error:
                     if not self._has_been_up or isinstance(error, OverError):
                         raise
-                    self._say(f"cut: {error}; it is tried again")
+                    self._say(f"cut: {error}; the bridge is opened again")
                 if time.monotonic() > began_at + _LAST_PAUSE * 5:
                     pause = _FIRST_PAUSE
                 if self._is_asked_to_end(pause):
@@ -279,8 +279,8 @@ def send_order(
     reports = [each for each in map(parse_report, answer.split(b"\n")) if each is not None]
     if not reports:
         raise FarSideError(
-            f"{target} cannot be prepared ({command[0]} ended with {returncode}): it takes a shell"
-            " and Python 3.8 or newer there, called python3"
+            f"{target} cannot be prepared ({command[0]} ended with {returncode}): it needs a shell,"
+            " and Python 3.8 or newer with the name python3"
         )
     if "failed" in reports[-1]:
         raise FarSideError(f"{target}: {reports[-1]['failed']}")

@@ -73,7 +73,8 @@ _OWN_FOLDERS = ("~/.local/bin", "~/bin", "/usr/local/bin")
 def environment(own: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str]:
     """Return a server's environment: known variables of `own`, and all of `declared`.
 
-    `own` is the environment of this process, `declared` what the server's definition sets.
+    `own` is the environment of this process, `declared` what the server's definition sets. The PATH
+    of `own` is extended by `_OWN_FOLDERS`.
     """
     kept = {
         name: value for name, value in own.items() if name in _INHERITED or name.startswith("LC_")

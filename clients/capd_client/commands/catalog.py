@@ -110,7 +110,7 @@ def tap_export(*, folder: Path) -> None:
     sys.stdout.flush()
     checked = subprocess.run(command, check=False).returncode
     if checked or made.left_out:
-        fail(f"{folder} is written, but some capabilities were left out: see above")
+        fail(f"{folder} is written, with the problems that are listed above")
 
 
 @tap.command("update")

@@ -80,7 +80,8 @@ def secrets(ctx: Context, param: Parameter, incomplete: str) -> list[CompletionI
 def asked(method: str, **params: str) -> Mapping[str, Any]:
     """Return the daemon's answer to the request `method` with these params.
 
-    It is an empty mapping if no daemon answers within `PATIENCE` seconds, or if it refuses.
+    It is an empty mapping if the daemon refuses, or does not answer within `PATIENCE` seconds (or
+    as many as the variable `PATIENCE_VARIABLE` says).
     """
     before = signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, _patience())

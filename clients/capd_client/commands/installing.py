@@ -321,7 +321,7 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
     from capd_client.install.installed_clients import client_of, needed_by_others  # noqa: PLC0415
 
     if not known.is_edited:
-        click.echo(f"{known.title}: nothing was changed; take out what you put in by hand")
+        click.echo(f"{known.title}: nothing was changed; remove by hand what you added by hand")
         return
     made, ledger = client_of(known, os.environ), _ledger(known.id)
     needed = needed_by_others(made, os.environ)
@@ -414,7 +414,7 @@ def _print_plan(made: "Client", ledger: Ledger) -> None:
 def _say_by_hand(known: KnownClient, launcher: Path) -> None:
     # In strings of JSON, Lua and Lisp, a quote and a backslash are escaped in the same way.
     written = json.dumps(str(launcher), ensure_ascii=False)[1:-1]
-    click.echo(f"{known.title}: nothing was changed, as no program can edit what it reads")
+    click.echo(f"{known.title}: nothing was changed, as capd cannot edit its configuration safely")
     click.echo(known.by_hand.strip("\n").replace("{launcher}", written))
 
 

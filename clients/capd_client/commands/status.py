@@ -222,7 +222,7 @@ def _top_in_browser(every: float) -> None:
         pass
     server = TokenServer(free_port(), every)
     click.echo(
-        f"Open this address in a browser; it is good once. Ctrl-C ends it.\n\n  {server.address}"
+        f"Open this address in a browser; it works once. Ctrl-C ends it.\n\n  {server.address}"
     )
     server.serve()
 

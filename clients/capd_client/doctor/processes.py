@@ -25,7 +25,7 @@ def check_processes(seen: CheckContext, proc: Path = Path("/proc")) -> Iterator[
     """Report processes of servers that are left over from earlier daemons of this state folder.
 
     A process is found by its marks, and counts as left over if the present daemon is not among its
-    ancestors.
+    ancestors. Report also how the present daemon recognises its servers' processes.
 
     `proc` replaces `/proc` in tests.
     """

@@ -248,7 +248,7 @@ def _headers(entry: SourceEntry, reader: Reader) -> dict[str, Text]:
         isinstance(p, Reference) and not KEY.fullmatch(p.key) for t in found.values() for p in t
     ):
         raise NotImportedError(
-            "a header is the value of something that is not a name of a variable"
+            "a header takes its value from something that is not the name of a variable"
         )
     return found
 

@@ -133,7 +133,7 @@ def state_of(known: KnownClient, env: Mapping[str, str]) -> State:
     An unreadable file is one of the states.
     """
     if not known.is_edited:
-        return State("by hand: what to put where is printed")
+        return State("by hand: capd prints what to add where")
     client = client_of(known, env)
     try:
         data = read(client.config)

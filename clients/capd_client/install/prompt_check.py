@@ -63,8 +63,11 @@ def check_prompt(client: Client, env: Mapping[str, str], uid: int, launcher: Pat
     """Send a message as the client's hook would; return whether it reached the client's session.
 
     The daemon of the user `uid` is asked, and must be running. `launcher` is the program that the
-    client starts. The check takes about a second. It raises nothing: any failure becomes the reason
-    in the result.
+    client starts. The check takes about a second. If the launcher, the hook or the daemon fails,
+    the result has the reason.
+
+    Raises:
+        UnreadableError, UnicodeDecodeError: a file with the client's hooks cannot be parsed.
     """
     edits = client.hooks()
     if client.known.no_prompts or not edits:

@@ -61,7 +61,8 @@ def ask_inputs(
     `is_asked`.
 
     Raises:
-        RegistryError: `given` has a name that is no input, or a value cannot be saved.
+        RegistryError: `given` has a name that is no input, or the key of a secret that is not
+            stored; or a value cannot be saved.
     """
     names = [str(each["name"]) for each in inputs]
     for name in given:

@@ -56,7 +56,8 @@ def newer(
     the user's own tap, and `config` the configuration folder.
 
     Raises:
-        RegistryError: the latest version cannot be downloaded or used here.
+        RegistryError: the latest version cannot be downloaded or used here, or needs a value.
+        SecretError: others can read `secrets.env`.
     """
     latest = resolve_entry(record.name, "latest", record.kind, tap, fetches=False)
     if latest["version"] == record.version and latest["package"] == record.package:
