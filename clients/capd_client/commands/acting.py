@@ -205,7 +205,7 @@ account_option = click.option(
     "--account",
     metavar="NAME",
     default="",
-    help="One of several logins there: for profiles with `secrets = NAME`.",
+    help="One of several logins at SERVER: for profiles with `secrets = NAME`.",
 )
 
 
@@ -213,7 +213,7 @@ account_option = click.option(
 @click.argument("server", shell_complete=completers.servers)
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
 @click.option(
-    "--paste", is_flag=True, help="Log in in a browser elsewhere, then paste its address."
+    "--paste", is_flag=True, help="Log in in a browser elsewhere, then paste its last address."
 )
 @click.option("--device", is_flag=True, help="Log in with a code, on any device.")
 @account_option

@@ -59,7 +59,7 @@ def revoke(*, name: str, as_json: bool) -> None:
 
 
 _INSTALL_OPTION = click.option(
-    "--install", type=click.Choice(["claude-code"]), help="Add it to an editor there."
+    "--install", type=click.Choice(["claude-code"]), help="Add capd to an editor there."
 )
 _REMOVE_OPTION = click.option(
     "--remove", is_flag=True, help="Remove the files of a bridge there, and exit."
@@ -79,7 +79,7 @@ def _name_option(source: str) -> Callable[[_F], _F]:
 @_name_option("HOST")
 @_INSTALL_OPTION
 @_REMOVE_OPTION
-@click.option("-p", "port", type=click.IntRange(1, 65535), help="The port of its sshd.")
+@click.option("-p", "port", type=click.IntRange(1, 65535), help="The port of HOST's sshd.")
 @click.option("-i", "identity", metavar="FILE", default="", help="The key to log in with.")
 @click.option(
     "-F", "config", metavar="FILE", default="", help="Another configuration file for ssh."
@@ -135,7 +135,7 @@ def ssh(
 @bridge.command("container")
 @click.argument("container")
 @_name_option("CONTAINER")
-@click.option("--engine", type=click.Choice(["podman", "docker"]), help="The engine that runs it.")
+@click.option("--engine", type=click.Choice(["podman", "docker"]), help="The container's engine.")
 @click.option("--user", default="", help="The editor's user there.  [default: the container's]")
 @_INSTALL_OPTION
 @_REMOVE_OPTION

@@ -36,7 +36,7 @@ def tap() -> None:
 
 @tap.command("add")
 @click.argument("where", metavar="PATH|URL")
-@click.option("--name", default=None, help="Its name here.  [default: the folder's name]")
+@click.option("--name", default=None, help="The tap's name here.  [default: the folder's name]")
 def tap_add(*, where: str, name: str | None) -> None:
     """Add the tap in the folder PATH, or clone it from the git repository at URL."""
     from capd_client import tap_git  # noqa: PLC0415 - subprocess, which most commands do without

@@ -32,7 +32,7 @@ _OF_PROJECT = "only a file of this folder has it: --project takes it over for al
 @click.option(
     "--project", "of_project", is_flag=True, help="Also the servers of this folder's files."
 )
-@click.option("--replace", is_flag=True, help="Replace them by capd in the clients.")
+@click.option("--replace", is_flag=True, help="Replace the servers by capd in the clients.")
 @click.option("--undo", is_flag=True, help="Restore what --replace removed, and exit.")
 @click.option("--forget", is_flag=True, help="Delete the backups that --undo needs, and exit.")
 @click.option("--secrets-file", is_flag=True, help="Keep secrets in secrets.env (mode 0600).")

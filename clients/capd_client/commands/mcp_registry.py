@@ -92,7 +92,11 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @click.command()
 @click.argument("name", required=False, shell_complete=_names)
 @click.option(
-    "--set", "given", multiple=True, metavar="NAME=VALUE", help="A value that it asks for."
+    "--set",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A value that a new version asks for.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

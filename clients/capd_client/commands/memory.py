@@ -76,9 +76,9 @@ def memory() -> None:
 
 @memory.command("list")
 @click.option("--kind", type=click.Choice(KINDS), default=None, help="Only of this kind.")
-@click.option("--tool", metavar="TEXT", default="", help="Of tools with TEXT in their names.")
+@click.option("--tool", metavar="TEXT", default="", help="Only of tools with TEXT in their names.")
 @click.option("--capability", metavar="NAME", default="", help="Only of this capability.")
-@click.option("--project", metavar="FOLDER", default="", help="Also those of this project.")
+@click.option("--project", metavar="FOLDER", default="", help="Also the memories of this project.")
 @json_option
 def list_(*, kind: str | None, tool: str, capability: str, project: str, as_json: bool) -> None:
     """List the memories, and how often each helped."""
@@ -111,7 +111,9 @@ def _fields(command: _F) -> _F:
             show_default=True,
         ),
         click.option("--tool", metavar="SERVER:TOOL", default="", help="The tool it is about."),
-        click.option("--capability", metavar="NAME", default="", help="Or the capability."),
+        click.option(
+            "--capability", metavar="NAME", default="", help="The capability it is about."
+        ),
         click.option(
             "--when",
             "patterns",
@@ -119,10 +121,16 @@ def _fields(command: _F) -> _F:
             multiple=True,
             help="What the mistake looks like in a call's arguments.",
         ),
-        click.option("--schema", metavar="JSON", default="", help="The same as a JSON Schema."),
+        click.option(
+            "--schema", metavar="JSON", default="", help="Like --when, but as a JSON Schema."
+        ),
         click.option("--refuse", is_flag=True, help="Refuse calls that make the mistake."),
-        click.option("--confidence", default=1.0, type=click.FloatRange(0, 1)),
-        click.option("--priority", default=1.0, type=click.FloatRange(0, 100)),
+        click.option(
+            "--confidence", default=1.0, type=click.FloatRange(0, 1), help="How certain it is."
+        ),
+        click.option(
+            "--priority", default=1.0, type=click.FloatRange(0, 100), help="How important it is."
+        ),
     ):
         command = option(command)
     return command
@@ -191,7 +199,7 @@ def forget(*, name: str, yes: bool, as_json: bool) -> None:
 
 @memory.command()
 @click.option("--accept", metavar="N", type=click.IntRange(min=1), help="Save suggestion N.")
-@click.option("--refuse", is_flag=True, help="With --accept: refuse calls that repeat it.")
+@click.option("--refuse", is_flag=True, help="With --accept: refuse calls that repeat the mistake.")
 @click.option("--name", metavar="NAME", default="", help="With --accept: its name.")
 @json_option
 def suggest(*, accept: int | None, refuse: bool, name: str, as_json: bool) -> None:

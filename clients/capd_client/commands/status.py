@@ -133,7 +133,7 @@ def _of_all(everything: Mapping[str, Any]) -> str:
     "--client",
     type=click.Choice(["claude"]),
     default=None,
-    help="With --line: for this client's status line; reads its JSON.",
+    help="With --line: for this client's status line; reads the client's JSON.",
 )
 @click.option("--tokens", is_flag=True, help="Say what each session costs, and what is saved.")
 @click.option(

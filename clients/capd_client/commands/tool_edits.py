@@ -55,20 +55,24 @@ def show(*, name: str, as_json: bool) -> None:
 
 @tool.command("edit")
 @click.argument("name")
-@click.option("--name", "new_name", metavar="NAME", default=None, help="What to call it.")
+@click.option("--name", "new_name", metavar="NAME", default=None, help="What to call the tool.")
 @click.option("--title", metavar="TEXT", default=None, help="Its title, for people.")
-@click.option("--description", metavar="TEXT", default=None, help="What models read of it.")
+@click.option("--description", metavar="TEXT", default=None, help="What models read of the tool.")
 @click.option("--disable/--enable", "disabled", default=None, help="Switch it off, or on again.")
 @click.option(
-    "--preset", "presets", metavar=_PAIR, multiple=True, help="Always send this; JSON, or a text."
+    "--preset", "presets", metavar=_PAIR, multiple=True, help="Always send VALUE: JSON, or a text."
 )
-@click.option("--hide", metavar="ARG", multiple=True, help="Leave an optional argument out.")
-@click.option("--show", "shown", metavar="ARG", multiple=True, help="Neither hide nor preset it.")
+@click.option("--hide", metavar="ARG", multiple=True, help="Leave the optional argument ARG out.")
+@click.option("--show", "shown", metavar="ARG", multiple=True, help="Neither hide nor preset ARG.")
 @click.option(
-    "--rename-argument", "names", metavar="ARG=NAME", multiple=True, help="What to call it."
+    "--rename-argument", "names", metavar="ARG=NAME", multiple=True, help="What to call ARG."
 )
 @click.option(
-    "--describe-argument", "texts", metavar="ARG=TEXT", multiple=True, help="What models read."
+    "--describe-argument",
+    "texts",
+    metavar="ARG=TEXT",
+    multiple=True,
+    help="What models read of ARG.",
 )
 def edit(
     *,
