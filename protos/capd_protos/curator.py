@@ -141,7 +141,7 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     left_out: list[LeftOut] = []
     """What did not fit, if the turn had a budget."""
     budgeted: int | None = None
-    """The tokens of the budget that were used."""
+    """The tokens of the budget that were used; None if the turn had no budget."""
     index: str = ""
     """Text for the model: what is installed. Sent once in a conversation, to clients that ignore
     the `instructions` of an MCP server."""

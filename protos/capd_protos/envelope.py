@@ -38,7 +38,7 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Ask whether an actor takes the requests in its mailbox, which answers this one by itself."""
+    """Ask whether an actor takes its requests. Its mailbox answers when it takes this one."""
 
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):

@@ -55,7 +55,7 @@ class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
     suggested: list[str] = []
     """`tap/name` of the capabilities that were suggested to the model; none was switched on."""
     left_out: dict[str, int] = {}
-    """Candidates that filters removed, counted by filter."""
+    """How many candidates each filter removed."""
     threshold: float = 0.0
     """The threshold of the routing profile that decided; 0 if nothing was compared with it."""
     margin: float = 0.0

@@ -178,7 +178,7 @@ class TapEntry(msgspec.Struct, frozen=True):
     """Content hash of what was read, 12 hex digits."""
     routable: int
     unroutable: dict[str, str]
-    """Capability name to reason."""
+    """The names of the capabilities that no message can switch on, each with the reason."""
     findings: list[Finding]
     error: str = ""
     """Why the last reload failed; the last good state is still used."""

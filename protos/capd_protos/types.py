@@ -285,11 +285,11 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     id: CapabilityId | None = None
     """The winner; also set if it is on already."""
     top: tuple[Score, ...] = ()
-    """The best five, best first."""
+    """The five capabilities with the best scores, best first."""
     fingerprint: str = ""
     """First 16 hex digits of the message's SHA-256; the text itself is stored nowhere."""
     left_out: dict[str, int] = {}
-    """Candidates that filters removed, counted by filter."""
+    """How many candidates each filter removed."""
     suggested: tuple[CapabilityId, ...] = ()
     """With `suggest`: up to three candidates, best first; none of them is switched on."""
     unusable: tuple[UnusableCapability, ...] = ()

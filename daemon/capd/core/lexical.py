@@ -223,7 +223,7 @@ class Coverage:
             postings.weigh(postings.of_entries(self._idf))
 
     def shares(self, query: Iterable[str]) -> "Numbers":
-        """Return for each document a share in [0, 1]; a repeated term counts once."""
+        """Return, for each document, its share from 0 to 1; a repeated term counts once."""
         columns = self._postings.columns(list(dict.fromkeys(query)))
         whole = sum(self._unseen if at < 0 else self._idf[at] for at in columns)
         covered = self._postings.sums((column, 1.0) for column in columns)[: self._size]

@@ -34,7 +34,7 @@ ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 
 
 class TrustedTool(msgspec.Struct, frozen=True):
-    """The digests of the definitions of one tool that are trusted or rejected."""
+    """One tool: the digests of its trusted and of its rejected definitions."""
 
     digests: tuple[str, ...]
     """The digests of the trusted definitions, the newest first."""
@@ -245,7 +245,10 @@ def withheld_of(
 
 
 def reason(baseline: Baseline, tool: ToolName, change: ToolChange, *, command: str) -> str:
-    """Return why a tool is withheld, for a model and its user; `command` shows the difference."""
+    """Return why a tool is withheld, for a model and its user.
+
+    `command` is the command that shows the difference to the trusted definition.
+    """
     how = {
         ADDED: "is not among the tools that were trusted",
         CHANGED: "is not defined as it was when it was trusted",

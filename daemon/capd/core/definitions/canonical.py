@@ -22,7 +22,7 @@ def canonical(written: bytes) -> bytes:
     """Return the canonical JSON of a definition.
 
     Raises:
-        MalformedError: it is not JSON.
+        MalformedError: `written` is not JSON.
     """
     try:
         return msgspec.json.encode(msgspec.json.decode(written), order="sorted")

@@ -57,7 +57,10 @@ class EntryIntake:
         return ""
 
     def take(self, entry: bytes) -> None:
-        """Accept the next entry, which is JSON, unless a limit is reached or it is not valid."""
+        """Accept the next entry, which is JSON.
+
+        The entry is left out if it is not valid, or if a limit is reached.
+        """
         has_room = self._bytes + len(entry) <= MOST_BYTES
         if not has_room or len(self.entries) == MOST_ENTRIES[self._kind]:
             self.is_full = True

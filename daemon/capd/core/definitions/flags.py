@@ -125,7 +125,7 @@ SOURCES: Final[Mapping[str, str]] = {
     "shadows": _INVARIANT,
     "names_other_tool": _INVARIANT,
 }
-"""The publication that each flag is from."""
+"""The publication that each kind of flag is from, by the flag's code."""
 
 
 def flags(tool: ToolName, definition: bytes) -> list[Flag]:

@@ -70,7 +70,7 @@ KINDS: Final = {
     "selector": "variation selectors",
     "invisible": "invisible characters",
 }
-"""The name of each kind."""
+"""The kinds of hidden characters, each with its name for a person."""
 
 _ZERO_WIDTH_SPACE, _NON_JOINER, _JOINER = "\u200b", "\u200c", "\u200d"
 _MARKS = frozenset("\u200e\u200f\u061c")

@@ -47,7 +47,7 @@ class Overrides:
     """The values in capability-index.yaml that a person has set for one capability."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """The values by the names in `OWN_WORDS` and `OWN_ACTIVATION`."""
+    """The values by key. The keys are those in `OWN_WORDS` and `OWN_ACTIVATION`."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -164,7 +164,7 @@ def has_edits(old: Mapping[str, Any]) -> bool:
 
 
 def short_digest(value: object) -> str:
-    """Return a digest of a value, which is the same for all types of mappings and lists."""
+    """Return a digest of a value; the types of mappings and lists make no difference."""
     text = msgspec.json.encode(_plain(value), order="sorted")
     return hashlib.sha256(text).hexdigest()[:_DIGITS]
 

@@ -28,7 +28,7 @@ _NOBODY = CapabilityId(TapName("t"), CapabilityName("n"))
 _NOTHING = TokenCosts()
 
 Call = Callable[[str], str]
-"""Returns the exact call that switches on the capability of this name."""
+"""A function that returns, for a capability's name, the exact call that switches it on."""
 
 
 @dataclass(frozen=True, slots=True)

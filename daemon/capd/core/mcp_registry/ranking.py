@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.float32]
 
 CANDIDATES = 256
-"""How many of the best servers by words are compared by meaning, and can be returned."""
+"""How many servers, those that fit best by words, are compared by meaning and can be returned."""
 _NAME_WEIGHT = 2
 _MEANING = 1.0
 _LEAST_COSINE = 0.3
@@ -28,7 +28,7 @@ _COMMON = frozenset({"mcp", "server", "io", "github", "com", "ai", "tool"})
 """Words that are ignored because hundreds of servers have them in their names."""
 
 Meaning = Callable[[Sequence[int]], "Numbers"]
-"""Returns the cosine of the query with each of the servers at these indexes."""
+"""A function that returns the cosine of the query with each of the servers at the given indexes."""
 
 
 def text_of(summary: Summary) -> str:

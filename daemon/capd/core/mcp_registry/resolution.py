@@ -153,7 +153,7 @@ class Artifact:
     """
 
     integrity: str
-    """The digest in the form of its registry: `sha512-...`, `sha256:...`."""
+    """The digest of what was fetched, as its registry writes it: `sha512-...`, `sha256:...`."""
     file: str = ""
     """The path of the downloaded file; empty for an image, which is started by its digest."""
     program: str = ""

@@ -177,7 +177,7 @@ def read_page(data: bytes) -> Page:
     """Return one page of `GET /v0.1/servers`.
 
     Raises:
-        EntryError: it is not such a page.
+        EntryError: `data` is not such a page.
     """
     try:
         page = msgspec.json.decode(data, type=_Page)
@@ -197,7 +197,7 @@ def read_entry(data: bytes) -> Entry:
     """Return one entry: `{"server": ..., "_meta": ...}`.
 
     Raises:
-        EntryError: it is too large, or does not follow the schema.
+        EntryError: the entry is too large, or does not follow the schema.
     """
     if len(data) > MOST_ENTRY_BYTES:
         raise EntryError(f"has more than {MOST_ENTRY_BYTES} bytes")

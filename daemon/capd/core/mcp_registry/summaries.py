@@ -35,7 +35,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
     status: Status = "active"
     updated_at: str = ""
     runs: tuple[str, ...] = ()
-    """How it runs: `npm`, `pypi`, `oci`, or the host of its address."""
+    """How the server can be run: `npm`, `pypi`, `oci`, or the host of its address."""
     needs: tuple[str, ...] = ()
     """The required inputs without a default of its first package or remote, secrets included."""
 

@@ -43,7 +43,7 @@ def literal(text: str, what: str) -> str:
     `what` names the text in errors.
 
     Raises:
-        EntryError: it contains `{{`, a line break or another unprintable character.
+        EntryError: `text` contains `{{`, a line break or another unprintable character.
     """
     if "{{" in text:
         raise EntryError(f"has `{{{{` in {what}, which capd would fill in")

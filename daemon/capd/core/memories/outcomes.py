@@ -19,7 +19,8 @@ class MemoryOutcome(msgspec.Struct, frozen=True, array_like=True):
     delivered: int = 0
     refused: int = 0
     worked: int = 0
-    """How often the next call succeeded after the memory was delivered or refused a call."""
+    """How often the next call of the memory's tool or capability succeeded after the memory was
+    delivered or refused a call."""
 
 
 @dataclass(slots=True)

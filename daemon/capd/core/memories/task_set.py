@@ -30,7 +30,7 @@ class TaskItem(Generic[K]):
     key: K
     tokens: int
     worth: float
-    """Expected use, at least 0."""
+    """How much use is expected of the part, at least 0."""
     needs: K | None = None
     """The key of the part without which this one is useless; None for none."""
 

@@ -35,7 +35,7 @@ def outcome_of(result: Result | None, error: Exception | None = None) -> Recorde
 
 
 def end_of(result: Result | None, error: Exception | None = None) -> tuple[RecordedOutcome, int]:
-    """Return the outcome of a call, and the size of its result in bytes; 0 without one."""
+    """Return the outcome of a call, and the size of its result in bytes (0 if it has none)."""
     size = result.size_bytes if isinstance(result, LargeResult) else len(result or b"")
     return outcome_of(result, error), size
 

@@ -143,7 +143,10 @@ def questions_for_client(server: ServerName, data: bytes) -> bytes:
 
 
 def secret_field(params: Members) -> str:
-    """Return the name of the first text field of a form that asks for a secret; else empty."""
+    """Return the name of the first text field that asks for a secret; empty if there is none.
+
+    `params` are those of an elicitation by form.
+    """
     schema = members_or_none(bytes(params.get("requestedSchema", b"")))
     for name, written in members_or_none(bytes(schema.get("properties", b""))).items():
         try:

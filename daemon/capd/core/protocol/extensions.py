@@ -24,8 +24,8 @@ _IDENTIFIER = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9.-]{0,127}/[A-Za-z0-9][A-Za-z0
 def session_extensions(of_servers: Iterable[bytes]) -> dict[str, msgspec.Raw]:
     """Return the member `extensions` of capd's capabilities, by identifier.
 
-    `of_servers` are the same members of the session's servers, as JSON. If two servers have the
-    same extension, the settings of the first are used.
+    `of_servers` are the members `extensions` of the capabilities of the session's servers, as JSON.
+    If two servers have the same extension, the settings of the first are used.
     """
     found: Members = {name: msgspec.Raw(b"{}") for name in RELAYED}
     for written in of_servers:

@@ -60,7 +60,7 @@ NEEDED_CAPABILITY = {
     "elicitation/create": "elicitation",
     "roots/list": "roots",
 }
-"""The capability that a client must have for a server to send it this request."""
+"""For each request of a server, the capability that a client must have to get the request."""
 
 _MEMBERS: JsonCodec[Members] = JsonCodec(Members)
 _TEXT: JsonCodec[str] = JsonCodec(str)
@@ -101,7 +101,10 @@ _INPUT_REQUIRED: JsonCodec[InputRequired] = JsonCodec(InputRequired)
 
 
 class EnvelopeError(CapdError):
-    """A stateless request's `_meta` is not valid. The attributes are the JSON-RPC error to send."""
+    """A stateless request's `_meta` is not valid.
+
+    `code`, the text and `data` are those of the JSON-RPC error to send.
+    """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)

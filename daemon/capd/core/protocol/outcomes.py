@@ -52,7 +52,7 @@ def internal_failure(error: BaseException, *, was_sent: bool) -> CallFailedError
 
 
 def internal_error(error: BaseException) -> str:
-    """Return the error for a request, other than a call, that failed inside capd."""
+    """Return the text of the error for a request, other than a call, that failed inside capd."""
     return f"capd itself failed over this request ({type(error).__name__}; its log says where)"
 
 

@@ -57,7 +57,7 @@ class Owners:
     servers: list[ServerIdentity]
     """The servers to ask; more than one only if several list the resource."""
     rivals: list[ServerIdentity]
-    """The servers that may have the resource, if it is not clear which one has."""
+    """The servers that may have the resource, if it is not clear which one has it."""
 
 
 def owners(

@@ -32,7 +32,10 @@ class Leftover:
 
 
 def project_mark(project: str) -> str:
-    """Return the prefix of the names of a project's files; `project` is its real path."""
+    """Return the 12 hex digits that stand for a project in the names of its cached files.
+
+    `project` is its real path.
+    """
     return hashlib.sha256(project.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 

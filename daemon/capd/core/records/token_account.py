@@ -16,7 +16,7 @@ from typing import Literal
 
 Kind = Literal["turns", "searches", "answers", "changes"]
 Count = Callable[[bytes], int | None]
-"""Returns the number of tokens of a text; None if it is not counted yet."""
+"""A function that returns the number of tokens of a text; None if it is not counted yet."""
 
 MOST_CHANGES = 10
 """How many of the newest changes are kept one by one."""
@@ -47,7 +47,7 @@ class ListChange:
     """How many definitions the list has that the list before did not have."""
     removed: int
     tokens: int | None
-    """The tokens of the list that have to be read again; None if it was never counted."""
+    """The tokens of the list that have to be read again; None if they were never counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Figures:
     """The number of tools that the client was sent; None if it never asked."""
     list_tokens: int | None
     own_tokens: int | None
-    """The part of `list_tokens` that is capd's own tools."""
+    """The part of `list_tokens` that capd's own tools take."""
     instructions: int | None
     """The tokens of the `instructions` that the client was sent."""
     turns: TextCount

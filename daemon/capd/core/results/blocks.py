@@ -108,7 +108,7 @@ class ResultParts:
 
     @property
     def text_characters(self) -> int:
-        """The number of characters that a model reads of the content blocks."""
+        """How many characters of the content blocks a model reads."""
         return sum(block.width if block.text is None else len(block.text) for block in self.blocks)
 
     @property
@@ -118,7 +118,7 @@ class ResultParts:
 
     @property
     def characters(self) -> int:
-        """The larger number of characters: that of the content, or of the structured content."""
+        """The number of characters of the content or of the structured content: the larger one."""
         return max(self.text_characters, width(self.structured))
 
     @property
@@ -131,7 +131,7 @@ def parts_of(result: bytes) -> ResultParts:
     """Split a result, which is JSON.
 
     Raises:
-        MalformedError: it is not an object, or its `content` is not a list of objects.
+        MalformedError: `result` is not an object, or its `content` is not a list of objects.
     """
     members = _MEMBERS.decode(result)
     blocks = _BLOCKS.decode(members.get("content", msgspec.Raw(b"[]")))

@@ -43,7 +43,7 @@ def decoded(codec: JsonCodec[T], data: bytes) -> T:
     """Decode `data`, with U+FFFD for half surrogate pairs.
 
     Raises:
-        MalformedError: it is invalid for another reason.
+        MalformedError: `data` is invalid for another reason.
     """
     try:
         return codec.decode(data)

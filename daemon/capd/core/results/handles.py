@@ -39,9 +39,9 @@ def link_to(handle: str, index: int) -> str:
 
 
 def linked(uri: str) -> tuple[str, int] | None:
-    """Return the handle and the block that a URI names; None if it is no URI of a result.
+    """Return the handle and the index of the block that a URI names; None if it is no such URI.
 
-    The block is -1 if the URI names none.
+    The index is -1 if the URI names no block.
     """
     if not uri.startswith(SCHEME):
         return None

@@ -91,7 +91,7 @@ def cut_json(
     times.
 
     Raises:
-        MalformedError: it is not JSON.
+        MalformedError: `data` is not JSON.
     """
     scale = 1.0
     stripped = data.strip(_SPACE)

@@ -12,7 +12,7 @@ import msgspec
 from capd.core.results.json_cut import CutJson, KeptPlaces, Omission, Path, Split, cut_json
 
 Objections = Callable[[bytes], Sequence[Path]]
-"""Returns the places at which a JSON value violates a schema; none if it satisfies the schema."""
+"""A function that returns the places at which a JSON value violates a schema, if any."""
 
 _ROUNDS = 24
 NOTE = "capd_compacted"

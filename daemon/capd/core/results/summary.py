@@ -173,7 +173,10 @@ def _line(places: list[Omission]) -> str:
 
 
 def next_read(handle: str, omissions: Sequence[Omission], part: str) -> str:
-    """Return the arguments, as JSON, that read the first omitted part; empty if none is omitted."""
+    """Return the arguments with which `result_read` reads the first omitted part, as JSON.
+
+    The result is empty if there is no such part.
+    """
     chosen = f',"part":"{part}"' if part else ""
     for each in sorted(omissions, key=lambda each: len(each.path)):
         if each.what == "items":

@@ -22,7 +22,7 @@ class KnownKey:
 
     path: Path
     table: type[msgspec.Struct]
-    """The struct that contains it."""
+    """The struct that contains the key."""
     field: str
     type: Any
     default: Any

@@ -76,7 +76,7 @@ def parse_layer(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
     `origin` names the source for a person.
 
     Raises:
-        UnusableError: it is not TOML, or a value in it is wrong.
+        UnusableError: `text` is not TOML, or a value in it is wrong.
     """
     tables = tables_of(text)
     check(tables, model, text)
@@ -97,7 +97,7 @@ def tables_of(text: str) -> dict[str, Any]:
     """Return the tables of a TOML text.
 
     Raises:
-        UnusableError: it is not TOML.
+        UnusableError: `text` is not TOML.
     """
     try:
         return tomllib.loads(text)

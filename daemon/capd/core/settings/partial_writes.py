@@ -50,7 +50,7 @@ class StabilityTimer:
         self._since = 0.0
 
     def wait(self, text: str | None, now: float, still_for: float = 0.0) -> float:
-        """Return the seconds for which a file's `text` still has to stay the same; 0 for none.
+        """Return the seconds for which a file's `text` still has to stay the same to be used, or 0.
 
         `still_for` is the number of seconds for which it has been the same already, according to
         the disk; 0 if that is not known.

@@ -58,7 +58,8 @@ _ORDERS: Mapping[Path, tuple[str, ...]] = {
     ("surface", "mode"): ("stable", "auto", "dynamic", "pass-through"),
     ("curation", "kind"): ("top-k", "off"),
 }
-"""The values of keys that are words. A project may replace a value only by an earlier one."""
+"""For keys whose values are words, the values in order. A project may replace a value only by an
+earlier one."""
 
 _STARTS = "it starts commands: put servers into .capd/capabilities, and have them trusted"
 _OWN_FILE = "only your own config.toml may set it"
@@ -103,7 +104,7 @@ class Permitted:
 
 
 def permitted(tables: Tables, text: str) -> Permitted:
-    """Return the settings of a project's file that it may make, and notes on the others.
+    """Return the settings that a project's file may make, and notes on those that are ignored.
 
     `tables` were read from `text`.
     """

@@ -39,7 +39,7 @@ class KeyLines:
             self._last[found] = number
 
     def line_of(self, path: Sequence[str]) -> int:
-        """Return the line, from 1, where the key at `path` is set; else its table's, else 0."""
+        """Return the line, from 1, that sets the key at `path`; else that of its table, else 0."""
         wanted = tuple(path)
         if wanted in self._first:
             return self._first[wanted]
@@ -47,7 +47,7 @@ class KeyLines:
 
 
 def line_of(text: str, path: Sequence[str]) -> int:
-    """Return the line, from 1, where the key at `path` is set; else its table's, else 0."""
+    """Return the line, from 1, that sets the key at `path`; else that of its table, else 0."""
     return KeyLines(text).line_of(path)
 
 

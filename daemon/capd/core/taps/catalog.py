@@ -151,7 +151,10 @@ class Catalog:
         return tuple(sorted({key for c in self._by_id.values() for key in c.wanted_keys}))
 
     def find(self, name: str) -> CapabilitySpec | Unknown:
-        """Return the capability `name` or `tap/name`, in any spelling, or why there is none."""
+        """Return the capability that `name`, which may be `tap/name`, means; or why there is none.
+
+        Other spellings of a name are accepted, as in `NameTable`.
+        """
         tap_name, slash, bare = name.strip().rpartition("/")
         if slash:
             return self._find_pinned(tap_name, bare)
@@ -167,7 +170,10 @@ class Catalog:
         return _unknown(f"no tap has a capability {bare!r}", meant)
 
     def find_skill(self, name: str) -> tuple[WireName, SkillSpec] | Unknown:
-        """Return the skill with this prompt name, or called `tap/name`; or why there is none."""
+        """Return a skill and the name of its prompt; or why there is none.
+
+        `name` is the name of the prompt, or `tap/name` of the skill.
+        """
         wanted = name.strip()
         for prompt, skill in self._skills.items():
             if wanted in {prompt, f"{skill.tap}/{skill.name}"}:

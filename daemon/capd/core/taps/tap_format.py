@@ -192,7 +192,7 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
 
 
 def provider_names(files: CapabilityFiles) -> list[str]:
-    """Return the names of a capability's providers, without files that only name another one."""
+    """Return the names of a capability's providers, without files that only name another file."""
     names = []
     for file, text in files.texts.items():
         if file not in {"config.toml", "default.toml"} and not _POINTER.fullmatch(text.strip()):

@@ -67,7 +67,7 @@ class TomlFolder:
             return None
 
     def phrases(self, body: Mapping[str, Any], file: str) -> tuple[str, ...]:
-        """Return the valid phrases in the list `triggers` of `body`, each once."""
+        """Return the valid phrases in the list `triggers` of `body`, each once; report others."""
         raw = body.get("triggers", [])
         if not isinstance(raw, list):
             self.add(file, "`triggers` is not a list", near="triggers")

@@ -44,7 +44,7 @@ DEEPEST = 3
 """How many levels of nested objects are written; below them, every object is `object`."""
 MOST_VALUES = 8
 FEWER_VALUES = 3
-"""The most values of an enumeration in a signature that would be too long."""
+"""The most values of an enumeration in a signature that would otherwise be too long."""
 MOST_STEPS = 400
 """How many types of one schema are examined: a hostile schema may nest thousands."""
 MOST_NAME = 48
@@ -176,7 +176,7 @@ def signature(
 def summary(description: object, most: int = MOST_DESCRIPTION) -> str:
     """Return the first sentence of a tool's description, on one line.
 
-    It has at most `most` characters.
+    A sentence of more than `most` characters is cut.
     """
     if not isinstance(description, str):
         return ""

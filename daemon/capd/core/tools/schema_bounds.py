@@ -65,7 +65,7 @@ _NAMED: Mapping[str, _About] = {
 
 @dataclass(frozen=True, slots=True)
 class SchemaCheck:
-    """Why a JSON Schema exceeds the limits (empty if it does not), and the steps of the check."""
+    """Why a JSON Schema exceeds the limits (empty if it does not), and how many steps this took."""
 
     reason: str
     steps: int

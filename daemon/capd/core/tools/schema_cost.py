@@ -60,7 +60,7 @@ def depth_of(value: Any) -> int:
 
 
 def pattern_work(pattern: str) -> int:
-    """Return about how long a regular expression is with each repetition written out."""
+    """Return the approximate length of a regular expression with each repetition written out."""
     groups = [0]
     last = at = 0
     while at < len(pattern):

@@ -316,7 +316,7 @@ class ToolIndex:
         return NameTable(self._bare)
 
     def named(self, name: str) -> WireName | None:
-        """Return the name for clients of the tool called `name`; None if none or several have it.
+        """Return the name for clients of the tool called `name`; None for no or several such tools.
 
         `name` is its name for clients or at its server. Spellings that differ in case, dashes or
         underscores count as the same.
