@@ -97,7 +97,7 @@ class LeasesReleased(msgspec.Struct, frozen=True, tag="supervisor.released"):
 
 
 class ListServers(msgspec.Struct, frozen=True, tag="supervisor.list"):
-    """List every instance, including the last ones that failed."""
+    """List every instance, including the newest of those that failed."""
 
 
 class ServerEntry(msgspec.Struct, frozen=True):
