@@ -56,7 +56,7 @@ class MemoryStore:
             raise NotStoredError(f"{file} cannot be read: {error.strerror}") from None
 
     def add(self, name: str, text: str) -> Path:
-        """Write a new memory.
+        """Write a new memory; return its file.
 
         Raises:
             NotStoredError: the name is invalid or taken, or the text is not a memory or contains a
@@ -74,7 +74,7 @@ class MemoryStore:
         return file
 
     def replace(self, name: str, text: str) -> Path:
-        """Replace the text of an existing memory.
+        """Replace the text of an existing memory; return its file.
 
         Raises:
             NotStoredError: no memory has this name, or the text is not a memory or contains a

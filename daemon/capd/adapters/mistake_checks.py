@@ -24,7 +24,7 @@ class MistakeChecks:
         self._compiled: dict[bytes, Validator | None] = {}
 
     def prepare(self, memories: Sequence[MemorySpec]) -> None:
-        """Compile the schemas of `memories` in advance.
+        """Compile in advance the schemas of those `memories` that refuse calls.
 
         Loading the library alone takes a tenth of a second, for which no call should wait.
         """

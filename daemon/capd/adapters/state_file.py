@@ -122,7 +122,8 @@ class StateFile(Generic[T]):
 
         Raises:
             OSError: there is no file, or it cannot be read.
-            MalformedError: the content is damaged.
+            MalformedError: the content is damaged or cannot be used, or the file must be private
+                and is not.
         """
         if self._is_private:
             data = read_private(self.path, self._most_bytes)

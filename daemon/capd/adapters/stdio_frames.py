@@ -113,7 +113,7 @@ class FrameReader:
         """Return the next line of the stream.
 
         Raises:
-            FrameStalledError: A line began and did not go on in time.
+            FrameStalledError: a line began and did not go on in time.
         """
         while not self._ready:
             if self._is_ended:
@@ -130,7 +130,7 @@ class FrameReader:
         """Return the lines that have arrived, 1 to 32 of them; none at the end of the stream.
 
         Raises:
-            FrameStalledError: A line began and did not go on in time.
+            FrameStalledError: a line began and did not go on in time.
         """
         while not self._ready:
             if self._is_ended:

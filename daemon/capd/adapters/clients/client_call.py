@@ -95,6 +95,7 @@ class ClientCall:
 
         Raises:
             EnvelopeError: the client info or version in `_meta` is invalid.
+            MalformedError: `_meta` is not an object.
         """
         if self._connection.connection.is_far:
             members.update(without_roots(members))
@@ -138,7 +139,6 @@ class ClientCall:
         """Send the client the frame `durable`: the request may run from now on.
 
         If this daemon ends, the next one can continue it.
-
 
         Raises:
             RefusedError: the client's connection is gone.

@@ -160,8 +160,8 @@ class Conversation(Protocol):
     async def watch_task(self, task: str) -> bytes | None:
         """Listen for changes of a task; return its state as JSON.
 
-        Return None if the task's server does not announce changes, or is not known. The state is
-        empty if the server answers without one. Raises the same errors as `relay`.
+        Return None if the task's server does not announce changes, or if that server is not known.
+        The state is empty if the server answers without one. Raises the same errors as `relay`.
         """
         ...
 

@@ -81,8 +81,8 @@ async def refresh(
 ) -> str:
     """Bring a copy of a registry up to date; return a note for a person, empty if there is none.
 
-    `save` is called after every tenth page of a first refresh, so that an interruption loses
-    little. `on_read` is called with the number of servers read so far.
+    `save` is called at the end. In a first refresh it is also called after every tenth page, so
+    that an interruption loses little. `on_read` is called with the number of servers read so far.
 
     Raises:
         FetchError, EntryError: the registry does not answer, or not as the API specifies. The pages

@@ -262,9 +262,9 @@ def _pinned_bytes(what: str, path: Path, size: int, sha256: str, remedy: str) ->
 def import_onnxruntime() -> Any:
     """Return the module onnxruntime; the first call imports it, which takes 0.2 s.
 
-    The import starts no telemetry. Official builds of onnxruntime 1.31 would otherwise send
-    telemetry to Microsoft and keep a device id under ~/.cache/Microsoft. Both start at import, and
-    only an environment variable prevents them, which this function sets.
+    The import starts no telemetry, because this function first sets an environment variable.
+    Without that, official builds of onnxruntime 1.31 send telemetry to Microsoft and keep a device
+    id under ~/.cache/Microsoft, from the import on.
 
     Raises:
         ImportError: it is not installed, or cannot be loaded.

@@ -96,11 +96,10 @@ _INHERITED = _USER | _LOCALE | _TEMPORARY | _XDG | _DISPLAY | NETWORK
 def child_environment(
     daemon_environment: Mapping[str, str], declared: Mapping[str, str], *, extra_path: str
 ) -> dict[str, str]:
-    """Return the whole environment of a server, made of the daemon's and of declared variables.
+    """Return the whole environment of a server: some of the daemon's variables, all declared ones.
 
-    Variables that its definition declares (`declared`) are passed on whatever their names.
-    `extra_path`, the folder of capd's own `uvx`, becomes the last entry of PATH, so that a `uvx` of
-    the user comes first.
+    `declared` are the variables of the server's definition. `extra_path`, the folder of capd's own
+    `uvx`, becomes the last entry of PATH, so that a `uvx` of the user comes first.
     """
     environment = {
         name: value

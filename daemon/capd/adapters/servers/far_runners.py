@@ -99,7 +99,8 @@ class FarRunners:
 
         Raises:
             NoRunnerError: there is no runner.
-            SpawnFailedError: the server cannot be started on the far side.
+            SpawnFailedError: the server cannot be started on the far side, or too many servers run
+                there.
             FarRefusedError: the order is too long.
         """
         if self._running[bridge] >= MOST_SERVERS:

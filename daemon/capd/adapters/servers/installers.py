@@ -130,8 +130,8 @@ async def _drain(stream: trio.abc.ReceiveStream, said: bytearray) -> None:
 async def _tell(process: ServerProcess, said: bytearray, on_line: OnLine) -> None:
     """Call `on_line` with the newest line of the script's output whenever that changes.
 
-    `said` has what the script wrote to standard output. Its lines on standard error are reported,
-    too.
+    `said` has what the script wrote to standard output. The script's lines on standard error are
+    reported, too.
     """
     reported = ["", ""]
     while True:

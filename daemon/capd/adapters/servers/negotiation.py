@@ -127,9 +127,9 @@ async def _race(
 ) -> _ServerFacts:
     """Send `server/discover`; on an error, or if it is slow, send `initialize` too.
 
-    It is slow if there is no answer in `probe_patience` seconds. The answer to `server/discover`
-    decides if it comes before the handshake is over, or right after it. Return what the server said
-    about itself in the exchange that decides.
+    It is slow if there is no answer in `probe_patience` seconds. Its answer counts if it comes
+    before the end of the handshake, or within `PROBE_GRACE` seconds after that. Otherwise the
+    handshake counts. Return what the server said about itself in the exchange that counts.
     """
     found: list[_ServerFacts] = []
     declined = trio.Event()

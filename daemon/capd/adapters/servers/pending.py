@@ -149,8 +149,8 @@ class CallClock:
     def start(self, call: Pending, longest: float) -> None:
         """Watch a call's deadline: `call.timeout` seconds after its start or last progress.
 
-        `longest` is the number of seconds from now after which progress no longer moves the
-        deadline; 0 for no such limit.
+        Without pauses, the deadline is never more than `longest` seconds from now; 0 for no such
+        limit.
         """
         if longest:
             call.over_at = trio.current_time() + longest

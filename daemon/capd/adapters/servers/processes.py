@@ -293,8 +293,10 @@ async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
 
     Raises:
         CommandNotFoundError: `argv[0]` cannot be found.
-        SpawnFailedError: it cannot be started.
+        SpawnFailedError, NoEmptyFolderError, NoEngineError: it cannot be started.
         SandboxMissingError: this machine cannot provide the sandbox.
+        UntrustedError: it would run code of a project that is not trusted.
+        ContainerRefusedError: its container would see too much, or its secrets do not fit.
     """
     process = ServerProcess(await trio.to_thread.run_sync(_launch, spec))
     tasks = contextlib.AsyncExitStack()

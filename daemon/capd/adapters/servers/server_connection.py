@@ -265,7 +265,7 @@ class ServerConnection:
     async def relay(
         self, method: str, members: Members, caller: Caller, *, timeout: float | None = None
     ) -> Result:
-        """Send a client's request for `method`; return the result as the server wrote it.
+        """Send a client's request for `method`; return the result that the client gets.
 
         `members` are the request's params. If the caller is cancelled after the request was sent,
         the server gets `notifications/cancelled`. `timeout` is in seconds without progress.
@@ -281,8 +281,8 @@ class ServerConnection:
     def begin(self, calls: Sequence[Pending], members: Sequence[Members]) -> int:
         """Write several calls to the server without waiting; return how many were written.
 
-        Calls that were not written are unchanged. Before this, the caller must have told the
-        clients that the calls may run. `members` are the params, one for each call.
+        Calls that were not written may be sent in another way. Before this, the caller must have
+        told the clients that the calls may run. `members` are the params, one for each call.
         """
         # A broken connection writes nothing.
         if self._why_dead:

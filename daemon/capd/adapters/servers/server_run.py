@@ -164,9 +164,10 @@ class ServerRun:
 
         `client` is the client info for the handshake. `redact` removes the server's secrets from a
         text. `wants_stateless` says which generation of MCP to try first, and `probe_patience` how
-        many seconds that attempt may stay unanswered. `check_trust` is called once more after the
-        handshake. `vet` returns which listed tools to withhold. `start_timeout` is in seconds; None
-        for the usual one.
+        many seconds that attempt may stay unanswered. `longest_call` is the number of seconds after
+        which a call ends despite progress; 0 for no limit. Large results are written to `spool`.
+        `check_trust` is called once more after the handshake. `vet` returns which listed tools to
+        withhold. `start_timeout` is in seconds; None for the usual one.
         """
         self._start_timeout = start_timeout
         self._vet = vet

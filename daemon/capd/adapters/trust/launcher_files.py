@@ -29,7 +29,7 @@ _MODULES = "to be imported, whatever it holds"
 
 
 def read_by_launchers(project: str, home: str, own: Iterable[ServerSpec]) -> list[Startable]:
-    """Return all that a person agrees to for their own servers in a project.
+    """Return all that a person has to trust in a project for their own servers.
 
     `project` is the project's real path, `home` the user's home folder, and `own` are the user's
     own servers. The first entry has the files that launchers read. Entries for modules, and for

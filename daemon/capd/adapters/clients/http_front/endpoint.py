@@ -316,7 +316,8 @@ class Endpoint:
         """Return the session that the request's `Mcp-Session-Id` header names.
 
         Raises:
-            HttpRefusedError: there is no such session.
+            HttpRefusedError: there is no such session, or the header with the protocol version is
+                not valid.
         """
         version = request.value(stateless_headers.VERSION_HEADER)
         if version and version not in HANDSHAKE_VERSIONS:

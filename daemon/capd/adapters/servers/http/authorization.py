@@ -218,8 +218,8 @@ def _state_in(url: str) -> str:
     """Return the `state` parameter in `url`, the address of a login page.
 
     Raises:
-        OAuthFlowError: the authorization server's own address hides the parameter: in a fragment,
-            or with a state of its own.
+        OAuthFlowError: the address has a fragment, or not exactly one `state`, because that is so
+            in the address that the authorization server gave.
     """
     address = urlsplit(url)
     states = parse_qs(address.query, keep_blank_values=True).get("state", [])
@@ -347,7 +347,7 @@ def _check_registered(
     sent: httpx2.Request,
     response: httpx2.Response,
 ) -> None:
-    """Check whether the registration of capd as an OAuth client was refused.
+    """Check that the authorization server did not refuse to register capd as an OAuth client.
 
     `response` is the answer to `sent`.
 

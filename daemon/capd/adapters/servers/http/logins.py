@@ -180,10 +180,11 @@ class Login:
             return str(record.server_metadata.get("issuer") or "") if record is not None else ""
 
     async def lacking(self) -> Challenge | None:
-        """Return the scopes that the next login has to request: granted ones and demanded ones.
+        """Return what the next login has to request; None if the server has demanded nothing.
 
-        Return None if the server has demanded nothing. The next login then requests the scopes that
-        the server names in its answer to the first request.
+        If the server has demanded scopes, the result also has those that were granted before.
+        Otherwise the next login requests the scopes that the server names in its answer to the
+        first request.
         """
         async with self._kept.lock:
             if self._kept.lacking is None or not self._kept.lacking.scopes:
