@@ -1,11 +1,15 @@
 """The HTTP front with clients of the stateless generation."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import trio
 
 from capd.adapters.clients.conversation import Request
+from capd.adapters.clients.http_front.answers import only
+from capd.adapters.clients.http_front.http_session import HttpSession
+from capd.adapters.clients.http_front.posted_message import message_of
 
 from .rig import META, Json, Talk, fronted, modern, rpc, stateless
 
@@ -215,6 +219,56 @@ async def test_a_session_that_ended_is_opened_again_by_the_next_request(
         heard = await front.connect().ask("POST", CALL, HEADERS)
 
         assert (heard.status, len(front.sessions)) == (200, 2)
+
+
+async def test_a_session_that_ends_while_a_call_is_checked_is_opened_again(
+    autojump_clock: object,
+) -> None:
+    async with fronted() as front:
+
+        async def end_the_session(kind: str) -> list[bytes]:
+            del kind
+            front.upstreams[0].close("stopping", reconnect=True)
+            await trio.sleep_forever()
+            return []
+
+        def ends_when_listed(talk: Talk) -> None:
+            if not front.talks:
+                talk.list_entries = end_the_session  # type: ignore[method-assign]
+
+        front.script = ends_when_listed
+        client = front.connect()
+        await client.ask("POST", CALL, HEADERS)
+        await trio.sleep(1)
+
+        heard = await client.hear()
+
+        assert (heard.status, heard.is_over, len(front.sessions)) == (200, True, 2)
+
+
+async def test_a_call_whose_session_ends_under_way_is_refused(autojump_clock: object) -> None:
+    async with fronted() as front:
+        front.script = takes_long
+        client = front.connect()
+        await client.ask("POST", CALL, HEADERS)
+        front.upstreams[0].close("stopping", reconnect=True)
+        await trio.sleep(1)
+
+        heard = await client.hear()
+
+        text = "the session has ended: the request may have run"
+        assert (heard.status, heard.json["error"]["message"]) == (503, text)
+
+
+async def test_a_request_to_a_session_that_has_ended_is_over_at_once(
+    autojump_clock: object,
+) -> None:
+    session = HttpSession()
+    await session.aclose()
+
+    exchange = await session.request(message_of(json.dumps(CALL).encode()), takes_events=True)
+
+    assert await only(exchange) == b""
 
 
 async def test_the_first_client_may_leave_while_its_session_is_made_ready(

@@ -220,6 +220,10 @@ class Endpoint:
             session = await self._shared_session(message, members["_meta"])
             if message.method == "tools/call":
                 await _check_arguments(request, members, session)
+                if session.is_over.is_set():
+                    # It ended meanwhile. No server has got the call yet, so another session can.
+                    session = await self._shared_session(message, members["_meta"])
+                    await _check_arguments(request, members, session)
         except EnvelopeError as error:
             line = error_line(message.id, frames.RpcError(error.code, str(error), error.data))
             await answer.send(STATUS.get(error.code, 400), line)
@@ -366,6 +370,8 @@ class Endpoint:
                 else:
                     await answer.send_large(first[1])
                 return
+            if session.is_over.is_set():
+                raise HttpRefusedError(503, "the session has ended: the request may have run")
             if not accepted.events:
                 raise HttpRefusedError(503, "the request was cancelled")
         await answer.begin_events()

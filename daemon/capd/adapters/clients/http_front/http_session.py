@@ -89,7 +89,8 @@ class HttpSession:
     async def request(self, message: Message, *, takes_events: bool) -> Exchange:
         """Pass a client's request on to the session; return the exchange, which gets the answer.
 
-        `takes_events` says whether the client accepts the answer as events.
+        `takes_events` says whether the client accepts the answer as events. After the end of the
+        session, the exchange gets no answer: its stream has ended.
         """
         exchange = Exchange(
             f"http-{next(self._ids)}",
@@ -97,6 +98,9 @@ class HttpSession:
             takes_events,
             message.method == "subscriptions/listen",
         )
+        if self.is_over.is_set():
+            exchange.outbox.finish()
+            return exchange
         self._under_way[exchange.name] = exchange
         line = exchange.head + b'"method":%s' % msgspec.json.encode(message.method)
         await self._pass_on(line, b"params", message.params)
