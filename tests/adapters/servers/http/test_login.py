@@ -1060,6 +1060,29 @@ async def test_a_namespace_without_a_login_has_the_usual_one(site: Site, tmp_pat
     assert not await again.of(spec).is_kept()
 
 
+async def test_a_namespace_whose_login_cannot_be_read_does_not_use_the_usual_one(
+    site: Site, tmp_path: Path
+) -> None:
+    Cheat(site)
+    spec = RemoteSpec("cheat", f"{site.base}/mcp")
+    work = replace(spec, account="work")
+    await log_in(work, logins_in(tmp_path), answering(code="x"), timeout=PATIENCE)
+    [file] = (tmp_path / "logins").iterdir()
+    aside = file.rename(tmp_path / "aside")
+    file.mkdir()
+    await log_in(spec, logins_in(tmp_path), answering(code="x"), timeout=PATIENCE)
+    logins = logins_in(tmp_path)
+
+    account = await logins.account(spec, "WORK")
+
+    async with talking(replace(spec, account=account), logins) as talk:
+        refused = await talk.ask("tools/list")
+    file.rmdir()
+    aside.rename(file)
+    text = refused["error"]["message"]
+    assert (account, "its login is not readable (Is a directory)" in text) == ("work", True)
+
+
 async def test_a_server_with_a_header_of_its_own_has_no_accounts(tmp_path: Path) -> None:
     spec = RemoteSpec("own", "http://127.0.0.1:9/mcp", {"Authorization": "x"})
 

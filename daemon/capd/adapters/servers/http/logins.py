@@ -81,13 +81,14 @@ class Logins:
         """Return the account with which a session logs in at the server of `spec`.
 
         The account is `namespace`, the namespace of the session's secrets, if a person has logged
-        in with that `--account`. Otherwise it is empty, for the default login. The values of
-        secrets are chosen in the same way.
+        in with that `--account`, or if capd cannot read that login at the moment: requests then
+        fail with the reason. Otherwise it is empty, for the default login. The values of secrets
+        are chosen in the same way.
         """
         if not namespace or not self.takes_login(spec):
             return ""
         account = namespace.casefold()
-        return account if await self.of(replace(spec, account=account)).is_kept() else ""
+        return account if await self.of(replace(spec, account=account)).may_be_kept() else ""
 
     @staticmethod
     def takes_login(spec: RemoteSpec) -> bool:
@@ -210,6 +211,10 @@ class Login:
             if not self._kept.is_loaded:
                 await self._load()
             return self._kept.record is not None
+
+    async def may_be_kept(self) -> bool:
+        """Tell whether a login is saved, or cannot be read at the moment."""
+        return await self.is_kept() or bool(self._kept.trouble)
 
     async def forget(self) -> "LoggedOut":
         """Log out: delete the saved login, then ask the server to revoke its tokens.
