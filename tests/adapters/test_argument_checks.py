@@ -90,6 +90,34 @@ def test_a_schema_that_cannot_be_used_here_is_no_obstacle(schema: Any) -> None:
     assert wrong({}, schema) == ""
 
 
+@pytest.mark.parametrize(
+    ("definition", "why"),
+    [
+        ({"type": "integer", "default": 3}, ""),
+        ({"$ref": "#/$defs/more", "title": "level"}, ""),
+        ({"type": "integer"}, '"level" is a required property'),
+        ({"$ref": "#/$defs/level"}, '"level" is a required property'),
+    ],
+)
+def test_a_default_counts_also_where_a_required_argument_only_refers_to_it(
+    definition: Any, why: str
+) -> None:
+    schema = {
+        "properties": {"level": {"$ref": "#/$defs/level"}},
+        "required": ["level"],
+        "$defs": {"level": definition, "more": {"default": 3}},
+    }
+
+    said = wrong({}, schema)
+
+    assert (
+        said.removeprefix("The arguments do not fit s__t, so the call was not sent: ").removesuffix(
+            "."
+        )
+        == why
+    )
+
+
 def test_a_pattern_that_would_backtrack_for_ages_costs_nothing() -> None:
     schema = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
 

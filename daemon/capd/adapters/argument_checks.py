@@ -14,12 +14,13 @@ from capd.adapters.json_schemas import Validator, compiled
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.tools.argument_errors import Fault, fault_text, is_certain
 from capd.core.tools.plain_schema import surely_fits
-from capd.core.tools.schema_cost import SchemaCost
+from capd.core.tools.schema_cost import SchemaCost, target_of
 
 MOST_KEPT = 2000
 MOST_BYTES = 64 * 1024
 """Larger arguments are not checked: they are probably documents, which take long to check."""
 _MOST_FAULTS = 50
+_MOST_REFERENCES = 8
 
 
 class _Definition(msgspec.Struct):
@@ -115,8 +116,10 @@ def _fault(error: Any, schema: Any) -> Fault:
 def _property(schema: Any, error: Any, name: str) -> Any:
     """Return the schema of the missing property `name`; None if `schema` does not describe it.
 
-    `error` is the library's error, which says where in `schema` the property is required.
+    `error` is the library's error, which says where in `schema` the property is required. A schema
+    without a default that refers to another is replaced by it.
     """
+    document = schema
     for step in list(error.schema_path)[:-1]:
         if isinstance(schema, dict):
             schema = schema.get(step)
@@ -125,4 +128,9 @@ def _property(schema: Any, error: Any, name: str) -> Any:
         else:
             return None
     properties = schema.get("properties") if isinstance(schema, dict) else None
-    return properties.get(name) if isinstance(properties, dict) else None
+    found = properties.get(name) if isinstance(properties, dict) else None
+    for _ in range(_MOST_REFERENCES):
+        if not isinstance(found, dict) or "default" in found or "$ref" not in found:
+            break
+        found = target_of(document, str(found["$ref"]))
+    return found

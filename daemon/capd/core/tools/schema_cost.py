@@ -130,7 +130,7 @@ def _is_recursive(schema: Any, references: list[str]) -> bool:
 
     True, too, if a reference cannot be followed within the document.
     """
-    leads = {each: _lead(schema, each) for each in dict.fromkeys(references)}
+    leads = {each: target_of(schema, each) for each in dict.fromkeys(references)}
     if None in leads.values():
         return True
     followed = {each: set(_found(target)[1]) for each, target in leads.items()}
@@ -143,7 +143,7 @@ def _is_recursive(schema: Any, references: list[str]) -> bool:
     return False
 
 
-def _lead(schema: Any, reference: str) -> Any:
+def target_of(schema: Any, reference: str) -> Any:
     """Return the target of a reference that begins with `#/`; None for any other reference."""
     if not reference.startswith("#/"):
         return None
