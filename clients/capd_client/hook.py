@@ -102,6 +102,8 @@ def _serve(arguments: list[str]) -> int:
 def _reached(client: str) -> Control:
     """Return a connection to the daemon for a hook of `client`; wait for a daemon that is starting.
 
+    If that daemon does not answer, the alarm that `main` has set ends the process.
+
     Raises:
         DaemonDownError: none runs, and nobody starts one.
     """

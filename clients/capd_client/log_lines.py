@@ -28,10 +28,10 @@ ALL = 1_000_000
 
 
 def check_log(command: Sequence[str]) -> None:
-    """Check that the log file of `command` (from `Manager.logs`) exists.
+    """Check that the log file exists, if `command` (from `Manager.logs`) reads only that file.
 
     Raises:
-        ServiceError: it does not.
+        ServiceError: the file does not exist.
     """
     if command[0] == "tail" and not Path(command[-1]).exists():
         raise ServiceError(

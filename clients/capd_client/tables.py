@@ -40,7 +40,7 @@ def say_lines(text: str) -> None:
 
 
 def fitting(text: str) -> str:
-    """Return a text of several lines, wrapped to the terminal's width; in a pipe, unchanged."""
+    """Return a text of several lines, escaped, and on a terminal wrapped to its width."""
     columns = limited_width()
     lines = printable(text, keep_lines=True).splitlines()
     if columns is None:

@@ -29,7 +29,10 @@ _BROKEN = re.compile(rf"^taps = \[((?:name = {_STRING}\npath = {_STRING}\n)+)\]"
 
 
 class TapError(Exception):
-    """The list cannot be changed like this; the text says why, and what to do."""
+    """A tap, or a part of the user's own tap, cannot be changed like this.
+
+    The text says why, and what to do.
+    """
 
 
 def is_tap(folder: Path) -> bool:
@@ -214,7 +217,7 @@ def _append(document: "TOMLDocument", tap: dict[str, str]) -> None:
 
 
 def _mended(text: str) -> str:
-    """Return `text`, a broken list, with its taps as tables at its end."""
+    """Return `text` with the taps of a broken list as tables at its end; else unchanged."""
     broken = _BROKEN.search(text)
     if broken is None:
         return text

@@ -34,7 +34,11 @@ _SIGNALLED = 128
 
 
 class Proxy:
-    """One agent, started by `command`, and its editor on the standard streams."""
+    """One agent, started by `command`, and its editor on the standard streams.
+
+    `dialogue` adds capd to the lines, and `turns` gets the daemon's texts for prompts. `grace` is
+    in seconds, as `GRACE` is.
+    """
 
     def __init__(
         self, command: Sequence[str], dialogue: Dialogue, turns: Turns, *, grace: float = GRACE

@@ -19,7 +19,7 @@ class NotSentError(CapdError):
 
 
 class NoDaemonError(NotSentError):
-    """No daemon answers at the socket, and none could be started."""
+    """No daemon answers at the socket, and none was started."""
 
 
 class OutcomeUnknownError(CapdError):

@@ -67,7 +67,7 @@ _ALIASES = {"list": "caps"}
 
 
 class _Capd(click.Group):
-    """The top-level group of commands. It prints any expected error as one line."""
+    """The top-level group of commands. It turns expected errors into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands that a person types (not `purposes.FOR_PROGRAMS`)."""

@@ -71,7 +71,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @click.group()
 def memory() -> None:
-    """Keep notes that models read with a tool, and refuse calls that make a known mistake."""
+    """Keep notes for models about tools, and refuse calls that make a known mistake."""
 
 
 @memory.command("list")

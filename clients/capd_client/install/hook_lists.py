@@ -55,7 +55,8 @@ class HookList:
     def remove(self, text: str, original: str | None) -> str:
         """Return `text` without capd's hook, and without objects and lists created for the hook.
 
-        `original` is the text before the hook was added; None if it is not known.
+        `original` is the text before the hook was added; None if it is not known. A member
+        `version` that capd added is removed if nothing else is left.
         """
         for place in reversed(self.places(text)):
             text = take(text, place)

@@ -42,7 +42,7 @@ def trusted_hash(hook: Mapping[str, Any]) -> str:
 def trust_edit(config: Path, hooks_file: Path, hooks: HookList) -> FileEdit:
     """Return the edit of `config` that makes Codex trust capd's hook in `hooks_file`.
 
-    `hooks` is the list in that file which the hook belongs in.
+    `hooks` describes the list in that file to which the hook belongs.
 
     Raises:
         InstallError: capd's hook is not in `hooks_file`.

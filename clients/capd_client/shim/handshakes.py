@@ -50,7 +50,7 @@ class _Answers:
             self._unsaved.append((question, answer))
 
     def save(self) -> None:
-        """Write the noted answers to the file, except errors, which may be temporary."""
+        """Write the noted answers to the file, except errors that may be temporary."""
         if not self._unsaved:
             return
         answers = self._read()
@@ -166,8 +166,8 @@ def _question(line: "bytes | bytearray") -> str:
 def _reusable_outcome(answer: "dict[str, object]") -> "dict[str, object]":
     """Return the member of `answer` that is valid for every session; empty if there is none.
 
-    A result is valid for every session. An error is not, because it may be temporary, unless it
-    says that the daemon does not know the method.
+    A result is valid for every session, and so is the error that the daemon does not know the
+    method. Any other error may be temporary.
     """
     if isinstance(answer.get("result"), dict):
         return {"result": answer["result"]}

@@ -206,7 +206,10 @@ class FatalError(Exception):
 
 
 class Shim:
-    """One MCP session between a host and the daemon."""
+    """One MCP session between a host and the daemon whose socket is at `path`.
+
+    `env` is the environment of this process. `is_named` says that `path` was given as an argument.
+    """
 
     _own_out = -1
     """A second, non-blocking descriptor of the host's pipe; -1 if there is none."""
