@@ -148,8 +148,8 @@ class FrameWriter:
         frame. A frame may be larger than the queue's limit in bytes, if the queue is empty.
 
         Raises:
-            WriterFullError: Nothing was written.
-            FrameCutError: It cannot be known what the peer has read.
+            WriterFullError: nothing was written.
+            FrameCutError: it cannot be known what the peer has read.
         """
         assert not isinstance(frame, bytes) or b"\n" not in frame, "a frame is one line"
         held_bytes = len(frame) if isinstance(frame, bytes) else 0
@@ -173,7 +173,7 @@ class FrameWriter:
         `max_posted_bytes`. So a flood of notifications leaves room for answers.
 
         Raises:
-            WriterFullError: Nothing was queued.
+            WriterFullError: nothing was queued.
         """
         self._admit(len(frame), is_posted=True)
         if not self.put(frame):
@@ -260,7 +260,7 @@ class FrameWriter:
         Cancelling this task may cut a frame; cancelling a sender does not.
 
         Raises:
-            WriterStalledError: A frame was not written whole in time; the stream has to be closed.
+            WriterStalledError: a frame was not written whole in time; the stream has to be closed.
         """
         self._is_running = True
         task_status.started()

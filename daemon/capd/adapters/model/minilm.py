@@ -121,7 +121,7 @@ class MiniLM:
         memory to the system (malloc_trim on glibc).
 
         Raises:
-            ModelUnusableError: A file or package is missing or not the pinned one.
+            ModelUnusableError: a file or package is missing or not the pinned one.
         """
         self._tokenizer = load_tokenizer(vocabulary_path)
         pinned = _pinned_bytes(
@@ -184,7 +184,7 @@ def routing_adapter(path: Path = ADAPTER_PATH) -> bytes:
     """Return the pinned low-rank changes, which come with capd.
 
     Raises:
-        ModelUnusableError: The file is missing or not the pinned one.
+        ModelUnusableError: the file is missing or not the pinned one.
     """
     return _pinned_bytes("adapter", path, SIZE_BYTES, ADAPTER_SHA256, _REINSTALL_CAPD)
 
@@ -193,7 +193,7 @@ def load_tokenizer(path: Path = VOCABULARY_PATH) -> WordPieces:
     """Build BERT's uncased tokenizer from the pinned vocabulary.
 
     Raises:
-        ModelUnusableError: The vocabulary is missing or not the pinned one.
+        ModelUnusableError: the vocabulary is missing or not the pinned one.
     """
     vocabulary = _pinned_bytes(
         "vocabulary", path, VOCABULARY_SIZE_BYTES, VOCABULARY_SHA256, _REINSTALL_CAPD

@@ -297,6 +297,7 @@ async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
         SandboxMissingError: this machine cannot provide the sandbox.
         UntrustedError: it would run code of a project that is not trusted.
         ContainerRefusedError: its container would see too much, or its secrets do not fit.
+        TreeSurvivedError: a part of its tree could not be killed.
     """
     process = ServerProcess(await trio.to_thread.run_sync(_launch, spec))
     tasks = contextlib.AsyncExitStack()

@@ -407,6 +407,7 @@ class StreamableWire:
         Raises:
             OutcomeUnknownError: the server failed; it may succeed later.
             _NoStreamError: the server does not offer the stream.
+            CallFailedError, LoginNeededError: as `_ask`.
         """
         headers = {"accept": "text/event-stream", **self._headers.of_connection()}
         if events.last_id:
