@@ -87,7 +87,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _fit(titles: Sequence[str], widths: dict[int, int], columns: int) -> None:
-    """Narrow columns, and leave some out, until a line of the table has at most `columns` columns.
+    """Narrow columns, and leave some out, until a line of the table fits into `columns`, if it can.
 
     `widths` has the width of each column by its index; it is changed in place.
     """

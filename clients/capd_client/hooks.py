@@ -190,7 +190,7 @@ def _is_copilot(event: Event, env: Mapping[str, str]) -> bool:
 def _read_gemini(event: Event, env: Mapping[str, str]) -> Prompt:
     """Return the user's message in `event`, the JSON for Gemini's hook.
 
-    Its prompt begins with the output of SessionStart hooks, which is removed.
+    Its prompt may begin with the output of SessionStart hooks, which is removed.
     """
     opening, closing = "<hook_context>", "</hook_context>"
     prompt = _read("gemini", event, env)

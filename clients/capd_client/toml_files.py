@@ -32,8 +32,9 @@ def parse(text: str) -> "TOMLDocument":
 def store(path: Path, document: "TOMLDocument") -> None:
     """Replace the file at `path`, or the file to which the link `path` leads, by `document`'s text.
 
-    The text is written beside the file and read again with another parser. tomlkit can write what
-    is not TOML: appending to `taps = []` gives `taps = [name = "x"`.
+    The file gets the mode 0600. The text is written beside the file and read again with another
+    parser, because tomlkit can write what is not TOML: appending to `taps = []` gives
+    `taps = [name = "x"`.
 
     Raises:
         EditError: the text does not parse to the data of `document`, or cannot be UTF-8; the file

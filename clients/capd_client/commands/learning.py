@@ -38,6 +38,7 @@ class Learned:
 
         Raises:
             TapError: the phrase is empty or too long, or the file cannot be read or is full.
+            EditError: the file cannot be edited; it is unchanged.
         """
         import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
 

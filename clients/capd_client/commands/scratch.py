@@ -119,6 +119,7 @@ def ask_started(method: str, **params: Any) -> dict[str, Any]:
 
     Raises:
         NoDaemon: it could not be started.
+        DaemonDownError: none runs, and `CAPD_NO_START` is set.
         ControlError: the daemon refused.
     """
     if start_daemon():
@@ -145,6 +146,7 @@ def in_session(session: str, act: Callable[[str], _T]) -> _T:
 
     Raises:
         NoDaemon: it could not be started.
+        DaemonDownError: none runs, and `CAPD_NO_START` is set.
         Failure: no scratch session could be opened.
         ControlError: the daemon refused.
     """

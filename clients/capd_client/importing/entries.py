@@ -192,7 +192,9 @@ def _env(entry: SourceEntry, reader: Reader) -> dict[str, Text]:
 
 
 def variables_in_file(name: str, reader: Reader) -> dict[str, Text]:
-    """Return the variables in the file that an entry names; `reader` translates their values.
+    """Return the variables in the file that an entry names `name`, with their secrets hidden.
+
+    `reader` is that of the entry: it translates the name, and gets a note on the values.
 
     Raises:
         NotImportedError: the file cannot be read, or its name has a variable.

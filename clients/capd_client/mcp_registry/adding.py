@@ -246,6 +246,9 @@ def _agreed(triggers: list[str], *, is_asked: bool) -> list[str]:
     """Return `triggers` as the person has accepted or edited them.
 
     If `is_asked` is False, they are returned unchanged.
+
+    Raises:
+        NotAgreedError: the person refused.
     """
     for each in triggers:
         tables.say(f"trigger: {each}")
