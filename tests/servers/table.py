@@ -53,7 +53,7 @@ _FILES = Server(
             r"(created|modified|accessed): [^\\]*",
             "times of files, because each run creates its files anew",
         ),
-        Mask(r"(created|modified|accessed)\":\"[^\"]*", "the same times, in structured content"),
+        Mask(r"(created|modified|accessed)\":\"[^\"]*", "times of files, in structured content"),
     ),
 )
 

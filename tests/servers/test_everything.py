@@ -40,7 +40,7 @@ EVERYTHING = Server(
     steps=(),
     masks=(
         Mask(r"\d+:\d\d:\d\d [AP]M", "the time at which a dynamic resource was read"),
-        Mask(r'"blob":"[^"]*"', "the same time, in base64"),
+        Mask(r'"blob":"[^"]*"', "the time at which a dynamic resource was read, in base64"),
         Mask(r'"elicitationId":"[0-9a-f-]{36}"', "a random id in each refusal"),
     ),
 )
