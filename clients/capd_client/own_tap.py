@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from capd_client.taps import OWN, TapError, TapList, find_name
 from capd_client.toml_files import text_of
+from capd_protos.places import make_folders
 
 NAME = OWN
 _SERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -77,7 +78,7 @@ class OwnTap:
                 f"Edit that file, or remove it first: capd remove {server.name}"
             )
         is_listed = self._is_listed()
-        self._capabilities.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self._capabilities)
         made = Path(tempfile.mkdtemp(dir=self.folder, prefix=".adding."))
         try:
             for name, text in {**definition(server), **beside}.items():

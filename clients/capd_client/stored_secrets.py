@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capd_protos.places import make_folders
 from capd_protos.secret_places import (
     FILE_LIMIT_BYTES,
     KEY,
@@ -228,7 +229,7 @@ def _replace(file: Path, text: str, wanted: Mapping[str, str]) -> None:
     """Replace the file by `text`, but only if the written copy reads back as exactly `wanted`."""
     # The target of a link is replaced; the link stays.
     real = file.resolve()
-    real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(real.parent)
     fd, name = tempfile.mkstemp(dir=real.parent, prefix=".secrets-")  # 0600 from its first moment
     try:
         with os.fdopen(fd, "w", encoding="utf-8", newline="") as opened:

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from capd_client.taps import TapError, is_tap
+from capd_protos.places import make_folders
 
 _URL = re.compile(r"(https?|ssh|git|file)://\S+|[\w.-]+@[\w.-]+:\S+")
 # A clone must run no code of the repository: no hooks, and no `ext::` URL, which runs a command.
@@ -39,7 +40,7 @@ def clone(url: str, folder: Path) -> None:
         raise TapError(
             f"{folder} is there already\nAdd it by its path, or choose another name with --name."
         )
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(folder.parent)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".clone.") as temporary:
         fresh = Path(temporary, "tap")
         progress = ["--progress"] if sys.stderr.isatty() else ["--quiet"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capd_client.toml_files import parse, store
+from capd_protos.places import make_folders
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -149,7 +150,7 @@ class TapList:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the lock that keeps two commands from overwriting each other's changes."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self._folder)
         with (self._folder / ".taps.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capd_client.toml_files import EditError, parse, store
+from capd_protos.places import make_folders
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -76,7 +77,7 @@ class ToolEdits:
             document = _load(path)
             head = path.parents[1] / "overlay.toml"
             if not head.exists():
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_folders(path.parent)
                 store(head, parse(f"tap = {json.dumps(tap)}\n"))
             tables = _table(document, "tool", path)
             _check(tables, tool, changes)
@@ -122,7 +123,7 @@ class ToolEdits:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self._overlays.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self._overlays)
         with (self._overlays / ".edits.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

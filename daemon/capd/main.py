@@ -19,7 +19,7 @@ import trio
 from capd.adapters.log import configure_logs
 from capd.core.errors import CapdError, leaves
 from capd.daemon import FAILED, run_daemon
-from capd_protos.places import places
+from capd_protos.places import make_folders, places
 
 USAGE = "usage: python -m capd daemon run | check | config | eval | registry | tap build"
 WRONG_USAGE = 2
@@ -94,7 +94,7 @@ def _log_to_file() -> str:
     state = Path(places(os.environ, os.getuid()).state)
     file = state / "capd.log"
     try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(state)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         text = f"standard error was closed, and {file} cannot be written ({error.strerror})"

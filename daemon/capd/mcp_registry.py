@@ -61,7 +61,7 @@ from capd.core.sessions.own_tool_list import OWN_TOOLS
 from capd.core.taps.catalog import Tap
 from capd.core.taps.tap_format import CapabilityFiles, read_capability
 from capd_protos.codec import MalformedError
-from capd_protos.places import Places, places
+from capd_protos.places import Places, make_folders, places
 from capd_protos.types import (
     CapabilityName,
     ServerIdentity,
@@ -484,7 +484,7 @@ def _opened(
     server: ServerSpec, values: Mapping[str, str], where: Places, rules: SandboxRules
 ) -> AbstractAsyncContextManager[ServerEnd]:
     cwd = Path(where.state, "shared")
-    cwd.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(cwd)
     environment = listing.offline(os.environ, rules.servers["*"])
     settings = SupervisorSettings(
         linger=0,

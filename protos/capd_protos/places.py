@@ -79,6 +79,27 @@ def places(
     )
 
 
+def make_folders(folder: str | os.PathLike[str]) -> None:
+    """Create `folder` and those above it that are missing, each with mode 0700.
+
+    `os.makedirs` and `Path.mkdir` leave the mode of those above it to the umask.
+
+    Raises:
+        OSError: one cannot be created, or is not a folder.
+    """
+    if os.path.isdir(folder):
+        return
+    above = os.path.dirname(os.path.abspath(folder))
+    if not os.path.lexists(above):
+        make_folders(above)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        # Another process may have been faster.
+        if not os.path.isdir(folder):
+            raise
+
+
 def folder_variables(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of `env` that move capd's folders, with absolute paths.
 

@@ -1,8 +1,12 @@
 """The paths of the socket and the folders, for every kind of environment."""
 
+import os
+import stat
+from pathlib import Path
+
 import pytest
 
-from capd_protos.places import Places, places, socket_path
+from capd_protos.places import Places, make_folders, places, socket_path
 
 
 def has_run_user(path: str) -> bool:
@@ -100,3 +104,22 @@ def test_the_folders_are(env: dict[str, str], expected: Places) -> None:
     got = places(env, 1000, has_run_user)
 
     assert got == expected
+
+
+def test_folders_that_are_made_are_for_their_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_folders(tmp_path / "home" / "config")
+        make_folders(tmp_path / "home" / "config")
+    finally:
+        os.umask(before)
+
+    made = [tmp_path / "home", tmp_path / "home" / "config"]
+    assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700, 0o700]
+
+
+def test_a_file_in_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "home").write_bytes(b"")
+
+    with pytest.raises(OSError, match="home"):
+        make_folders(tmp_path / "home" / "config")

@@ -12,6 +12,7 @@ from capd_client.commands.records import learnt_of
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.taps import TapError
 from capd_client.toml_files import parse, store
+from capd_protos.places import make_folders
 
 LONGEST = 200
 """The most characters of a phrase. Messages are compared with the whole phrase."""
@@ -58,7 +59,7 @@ class Learned:
         if len(triggers) >= MOST:
             raise TapError(f"{file} has {MOST} phrases already\nRemove one from the file first.")
         triggers.append(words)
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(file.parent)
         head = folder / "overlay.toml"
         if not head.exists():
             new = tomlkit.document()

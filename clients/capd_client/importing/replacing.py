@@ -28,6 +28,7 @@ from capd_client.install.known_clients import Format
 from capd_client.install.ledger import Ledger
 from capd_client.install.plain_data import found, is_same, without
 from capd_client.install.server_entry import edits_of
+from capd_protos.places import make_folders
 
 _LEDGER = "import"
 _Keys = tuple[str | int, ...]
@@ -184,7 +185,7 @@ class Replacements:
             for path, each in known["files"].items()
         }
         document = {"schema": 1, "files": files, "installed": known["installed"]}
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self._path.parent)
         replace(self._path, (json.dumps(document, indent=2) + "\n").encode(), PRIVATE)
 
 

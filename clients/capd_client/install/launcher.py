@@ -12,7 +12,7 @@ from pathlib import Path
 
 import capd_client
 from capd_client.install.files import read, replace
-from capd_protos.places import folder_variables, places
+from capd_protos.places import folder_variables, make_folders, places
 
 NAME = "capd-mcp"
 _MODE = 0o755
@@ -39,7 +39,7 @@ def write_launcher(env: Mapping[str, str]) -> bool:
     if is_launcher_current(env):
         return False
     path = launcher_path(env)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(path.parent)
     replace(path, launcher_script(env, sys.executable).encode(), _MODE)
     return True
 

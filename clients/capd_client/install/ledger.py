@@ -16,6 +16,7 @@ from pathlib import Path
 
 from capd_client.install import InstallError
 from capd_client.install.files import PRIVATE, read, replace
+from capd_protos.places import make_folders
 
 _LONGEST_NAME = 255
 
@@ -50,7 +51,7 @@ class Ledger:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock that keeps two commands from changing clients' files at the same time."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self._folder)
         with (self._folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

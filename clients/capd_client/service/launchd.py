@@ -12,7 +12,7 @@ from xml.parsers.expat import ExpatError
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import daemon_command, kept_variables, own_variables, run
 from capd_client.service.stopping import end
-from capd_protos.places import places
+from capd_protos.places import make_folders, places
 
 LABEL = "dev.capd.daemon"
 
@@ -61,7 +61,7 @@ class Launchd:
         """
         del is_hardened
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self._log.parent)
         was_loaded = self.is_installed()
         self.path.write_bytes(self.plist())
         if was_loaded:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.install.files import PRIVATE
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import ServiceError, daemon_command, own_variables
 from capd_client.service.stopping import PATIENCE, end
 from capd_client.shim.login_environment import clean_environment, working_folders
-from capd_protos.places import places
+from capd_protos.places import make_folders, places
 
 _REASON = "capd: "
 _MOST_WORDS_BYTES = 1 << 20
@@ -58,8 +59,9 @@ class Plain:
         """
         if self._answers():
             return
-        self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._log.open("ab") as log:
+        make_folders(self._log.parent)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        with os.fdopen(os.open(self._log, flags, PRIVATE), "ab") as log:
             before = log.tell()
             process = self._started = subprocess.Popen(
                 daemon_command(),

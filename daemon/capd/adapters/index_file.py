@@ -22,6 +22,7 @@ from capd.adapters.index_text import (
 )
 from capd.adapters.private_files import write_whole
 from capd.core.index import document
+from capd_protos.places import make_folders
 
 LOCKED_FOR = 5.0
 """Seconds to wait for another writer."""
@@ -72,7 +73,7 @@ class IndexFile:
             IndexFileError: it cannot be read or written, or another writer has it.
         """
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folders(self.path.parent)
             with _locked(self.path.with_name(f".{self.path.name}.lock")):
                 kept = sum(map(len, self.overrides().values()))
                 old = self._text() if self._seen is not None else ""

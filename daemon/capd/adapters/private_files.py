@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from capd_protos.codec import MalformedError
+from capd_protos.places import make_folders
 
 
 def read_private(path: Path, most_bytes: int) -> bytes:
@@ -69,7 +70,7 @@ def write_whole(
     Raises:
         OSError: it cannot be written; the old file stays.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(path.parent)
     descriptor, temporary = _temporary(path, has_other_writers=has_other_writers)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -32,6 +32,7 @@ from capd.core.results.handles import RETENTION, handle_of, is_handle
 from capd.core.results.large_results import LargeResult, Result
 from capd.core.results.store_index import StoreIndex
 from capd_protos.codec import MalformedError, MsgpackCodec
+from capd_protos.places import make_folders
 from capd_protos.types import SessionKey
 
 MOST_BYTES = 1 << 30
@@ -323,7 +324,7 @@ class ResultStore:
         """Read the folder, if that has not been done."""
         if self._is_loaded:
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self._folder)
         self._folder.chmod(0o700)
         self._secret = self._kept_secret()
         self._is_loaded = True

@@ -3,6 +3,7 @@
 import configparser
 import os
 import plistlib
+import stat
 import sys
 from pathlib import Path
 
@@ -101,6 +102,23 @@ def test_a_process_of_its_own_is_started_once_and_stopped(tmp_path: Path) -> Non
 
     assert first != second
     assert not (tmp_path / "run/capd.sock").exists()
+
+
+def test_what_a_started_daemon_creates_is_for_its_user_alone_whatever_the_umask(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "new" / "home"
+    plain = Plain({**os.environ, "CAPD_HOME": str(home)})
+    before = os.umask(0)
+    try:
+        plain.start()
+        plain.stop()
+    finally:
+        os.umask(before)
+
+    folders = [home.parent, home, *(each for each in home.rglob("*") if each.is_dir())]
+    assert {stat.S_IMODE(each.stat().st_mode) for each in folders} == {0o700}
+    assert stat.S_IMODE((home / "state" / "capd.log").stat().st_mode) == 0o600
 
 
 def test_a_log_that_is_full_is_moved_aside_by_the_daemon_that_writes_it(tmp_path: Path) -> None:

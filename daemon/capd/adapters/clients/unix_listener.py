@@ -19,6 +19,7 @@ import trio
 from trio.abc import Listener
 
 from capd.core.errors import CapdError
+from capd_protos.places import make_folders
 
 BACKLOG = 4096
 _LONGEST_PATH_BYTES = 100
@@ -48,7 +49,7 @@ def make_folder(folder: Path) -> None:
         PlaceUnsafeError: it cannot be created.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(folder)
     except FileExistsError:
         raise PlaceUnsafeError(f"{folder} is not a folder: remove it") from None
     except OSError as error:
@@ -305,7 +306,7 @@ class ServedPlace:
             make_private(folder)
         for lock in self._locks:
             if not lock.is_in_place():
-                lock.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_folders(lock.path.parent)
                 lock.take()
         if not self._listener.is_in_place():
             self._listener.bind_again()

@@ -20,6 +20,7 @@ import structlog
 from capd.adapters.ledger import schema
 from capd.core.records.retention import Retention
 from capd_protos import ledger as messages
+from capd_protos.places import make_folders
 
 log = structlog.get_logger(actor="ledger")
 
@@ -190,7 +191,7 @@ class Database:
         log.warning("ledger_removed", reason=f"{self.path} is not the file that was open")
 
     def _open(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self.path.parent)
         # Created first with mode 0600; SQLite gives the WAL and shm files the same mode.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         connection = sqlite3.connect(self.path, timeout=2.0, check_same_thread=False)

@@ -30,6 +30,7 @@ from capd.adapters.mcp_registry.package_indexes import NPM, NpmSettings
 from capd.core.errors import CapdError
 from capd.core.lazy_patterns import lazy_pattern
 from capd.core.mcp_registry.resolution import LOCAL_HOSTS, Artifact, Resolution, image_of
+from capd_protos.places import make_folders
 
 MOST_INDEX_BYTES = 64 << 20
 MOST_PACKAGE_BYTES = 256 << 20
@@ -297,7 +298,7 @@ async def _kept(
     name = wanted.name
     if not _FILE_NAME.fullmatch(name):
         raise PackageError("has a file whose name is not one of a package")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(folder)
     made = Path(tempfile.mkdtemp(dir=folder, prefix=".fetching."))
     try:
         digests = await fetcher.download(wanted.url, made / name, MOST_PACKAGE_BYTES, headers)

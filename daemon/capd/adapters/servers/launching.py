@@ -32,6 +32,7 @@ from capd.core.servers.launchers import (
     shim_names,
 )
 from capd.core.servers.runners import path_advice
+from capd_protos.places import make_folders
 
 ENTER_PROJECT = Path(platform.__file__).with_name("enter_project.sh")
 _SCRIPT_BYTES = 65536
@@ -192,7 +193,7 @@ class Launching:
         everything = FilesRead(names=all_names())
         for base in (self.empty_folders, Path(tempfile.gettempdir())):
             try:
-                base.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_folders(base)
                 folder = Path(tempfile.mkdtemp(prefix="capd-empty-", dir=base)).resolve()
             except OSError:
                 continue

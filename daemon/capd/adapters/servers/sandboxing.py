@@ -36,7 +36,7 @@ from capd.core.servers.sandbox import (
     masked_paths,
 )
 from capd.core.servers.sandbox_rules import SandboxRules
-from capd_protos.places import Places
+from capd_protos.places import Places, make_folders
 from capd_protos.types import ServerSpec
 
 _LAUNCHER = Path(__file__).parents[1] / "platform" / "landlock_launcher.py"
@@ -96,7 +96,7 @@ def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
     for kind, path in named.items():
         folder = Path(path)
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folders(folder)
             found[kind] = str(folder.resolve(strict=True))
         except OSError:
             continue
@@ -187,7 +187,7 @@ def confinement(
     cache_path = ""
     if sandbox_request.level == "strict" and box.cache is not None:
         try:
-            (box.cache / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folders(box.cache / "tmp")
             # The cache cleanup removes folders that were not touched for long.
             os.utime(box.cache)
         except OSError as error:

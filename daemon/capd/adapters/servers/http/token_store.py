@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from capd.adapters.private_files import write_whole
+from capd_protos.places import make_folders
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -54,7 +55,7 @@ class FileStore:
 
     def save(self, key: str, text: str) -> None:
         """Save the text of the login `key`, replacing an earlier one."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self._folder)
         self._folder.chmod(0o700)
         write_whole(self._path(key), text.encode(), is_durable=True, has_other_writers=True)
 
