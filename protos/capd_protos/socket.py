@@ -71,7 +71,7 @@ class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_def
     """Whether the client understands `durable` frames."""
     profile: str = ""
     """The profile that the client's CAPD_PROFILE names; empty if it names none."""
-    again: list[Int64 | str] = []
+    again: list[Int64 | str | float] = []
     """Ids of requests that an earlier daemon called durable and that this connection repeats."""
     credential: str = ""
     """The credential for a bridge's socket. The user's own socket refuses a hello with one."""
@@ -126,7 +126,7 @@ class Goodbye(msgspec.Struct, frozen=True, tag_field="capd", tag="goodbye"):
 class Dispatched(msgspec.Struct, frozen=True, tag_field="capd", tag="dispatched"):
     """The request `id` is about to be written to a server. From now on it may have run."""
 
-    id: int | str
+    id: int | str | float
 
 
 class WantEnv(msgspec.Struct, frozen=True, tag_field="capd", tag="want_env"):
@@ -180,7 +180,7 @@ class RpcRequest(msgspec.Struct, frozen=True):
     """A request, or a notification if `id` is missing: the members that the daemon reads."""
 
     method: str = ""
-    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
+    id: int | str | float | msgspec.UnsetType | None = msgspec.UNSET
     params: msgspec.Raw = msgspec.field(default_factory=_empty_object)
 
 
@@ -188,7 +188,7 @@ class RpcResponse(msgspec.Struct, frozen=True, omit_defaults=False):
     """A JSON-RPC response line."""
 
     jsonrpc: Literal["2.0"]
-    id: int | str | None
+    id: int | str | float | None
     result: Any = msgspec.UNSET
     error: RpcError | msgspec.UnsetType = msgspec.UNSET
 

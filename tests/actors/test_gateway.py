@@ -137,7 +137,8 @@ async def test_what_comes_right_behind_the_hello_is_not_lost(
         (b'[{"jsonrpc":"2.0","id":5,"method":"ping"}]', (frames.INVALID_REQUEST, None)),
         (b'"ping"', (frames.INVALID_REQUEST, None)),
         (b'{"jsonrpc":"2.0","id":5,"method":7}', (frames.INVALID_REQUEST, 5)),
-        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', (frames.INVALID_REQUEST, None)),
+        (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', (frames.INVALID_REQUEST, None)),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"no/such"}', (frames.METHOD_NOT_FOUND, 1.5)),
         (b'{"jsonrpc":"2.0","id":5,"method":"no/such"}', (frames.METHOD_NOT_FOUND, 5)),
         (b'{"id":5,"method":"turn","params":{"text":1}}', (None, 5)),
     ],
@@ -147,7 +148,7 @@ async def test_a_line_that_is_no_request_is_answered_and_the_next_one_served(
     tmp_path: Path,
     role: str,
     line: bytes,
-    expected: tuple[int | None, int | None],
+    expected: tuple[int | None, float | None],
 ) -> None:
     async with running_world(tmp_path) as world:
         client = await world.connected()

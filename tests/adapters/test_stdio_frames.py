@@ -717,8 +717,12 @@ def test_a_frame_with_a_newline_is_a_bug_of_the_caller() -> None:
         (b'{"x":"\xff\xfe","id":6}', 6),
         (b'{"x":{"y":"}"},"id":8}', 8),
         (b'{"id":12', None),
-        (b'{"id":12.5}', None),
-        (b'{"id":1e3}', None),
+        (b'{"id":12.5}', 12.5),
+        (b'{"id":1.0,"x":[', 1.0),
+        (b'{"id":1e3}', 1000.0),
+        (b'{"id":1e999}', None),
+        (b'{"id":1.}', None),
+        (b'{"id":1.5', None),
         (b'{"id":007}', None),
         (b'{"id":null}', None),
         (b'{"id":[1]}', None),
@@ -735,7 +739,7 @@ def test_a_frame_with_a_newline_is_a_bug_of_the_caller() -> None:
     ],
 )
 def test_an_id_is_recovered_from_a_broken_frame_or_not_at_all(
-    head: bytes, expected: int | str | None
+    head: bytes, expected: float | str | None
 ) -> None:
     assert recover_id(head) == expected
 

@@ -569,6 +569,24 @@ def test_a_cancelled_request_is_neither_answered_nor_sent_again(
     assert again.read() == call(2)
 
 
+@pytest.mark.parametrize("request_id", [1.0, 1.5])
+def test_a_request_with_a_fraction_as_its_id_gets_its_outcome(
+    daemon: FakeDaemon, start_host: Start, request_id: float
+) -> None:
+    host = start_host()
+    link = daemon.accept()
+    link.welcome()
+    host.write({**call(1), "id": request_id})
+    link.read()
+    link.write({"capd": "dispatched", "id": request_id})
+    link.close()
+
+    answer = host.read()
+
+    assert answer == error(1, 4002, "outcome_unknown", UNKNOWN) | {"id": request_id}
+    assert isinstance(answer["id"], float)
+
+
 def test_a_request_that_is_cancelled_before_it_was_sent_is_not_sent(
     daemon: FakeDaemon, start_host: Start
 ) -> None:

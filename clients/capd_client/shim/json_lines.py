@@ -137,7 +137,7 @@ class Shape:
 
     __slots__ = ("key", "kind", "method")
 
-    def __init__(self, kind: str, key: "int | str | None", method: str) -> None:
+    def __init__(self, kind: str, key: "int | str | float | None", method: str) -> None:
         self.kind = kind
         """`request`, `notification`, `result` or `error`; empty for any other message."""
         self.key = key
@@ -213,10 +213,13 @@ _LOOKED_AT = ("id", "method")
 """The members whose values are needed. For other members, only their presence matters."""
 
 
-def id_of(value: object) -> "int | str | None":
+def id_of(value: object) -> "int | str | float | None":
     """Return `value` as the id of a request; None if it cannot be one."""
-    # `type`, not isinstance: True and 1.0 equal 1 in Python, and are no ids in JSON-RPC.
-    return value if type(value) is int or type(value) is str else None
+    # `type`, not isinstance: True is an int in Python, and no id in JSON-RPC.
+    if type(value) is int or type(value) is str:
+        return value
+    # Not "Infinity" and "NaN", which Python reads as numbers.
+    return value if type(value) is float and value - value == 0 else None
 
 
 def _members_from_head(text: str) -> "dict[str, object]":

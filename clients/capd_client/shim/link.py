@@ -144,7 +144,9 @@ class _HostRequest(Request):
 
     __slots__ = ("is_acknowledged", "is_hook", "method")
 
-    def __init__(self, key: "int | str", method: str, line: "bytes | bytearray | None") -> None:
+    def __init__(
+        self, key: "int | str | float", method: str, line: "bytes | bytearray | None"
+    ) -> None:
         super().__init__(key, line)
         self.method = method
         self.is_acknowledged = False
@@ -258,11 +260,11 @@ class Shim:
         self._outbox_bytes = 0
         self._writing = memoryview(b"")
 
-        self._pending: dict[int | str, _HostRequest] = {}
+        self._pending: dict[int | str | float, _HostRequest] = {}
         self._retained_bytes = 0
-        self._answered: dict[int | str, None] = {}
+        self._answered: dict[int | str | float, None] = {}
         self._initialize: dict[str, object] | None = None
-        self._initialize_key: int | str | None = None
+        self._initialize_key: int | str | float | None = None
         self._is_initialized = False
         self._is_replay_due = False
         """Whether the shim has answered `initialize` itself, so that the daemon has to get it."""
@@ -270,7 +272,7 @@ class Shim:
         self._listed = {"tools"}
         self._initialized_line = b""
         self._replay_key = ""
-        self._pings: dict[int | str, _HostRequest] = {}
+        self._pings: dict[int | str | float, _HostRequest] = {}
         self._own_requests = 0
         self._handshakes = Handshakes(state_folder(env))
         self._tool_lists = ToolLists(state_folder(env))
@@ -822,13 +824,13 @@ class Shim:
         values = requested_values(self._env, keys)
         self._link_out.append(encode({"capd": "env", "env": values}))
 
-    def _on_dispatched(self, key: "int | str | None") -> None:
+    def _on_dispatched(self, key: "int | str | float | None") -> None:
         request = None if key is None else self._pending.get(key)
         if request is not None:
             request.is_dispatched = True
             self._release(request)
 
-    def _on_durable(self, key: "int | str | None") -> None:
+    def _on_durable(self, key: "int | str | float | None") -> None:
         request = None if key is None else self._pending.get(key)
         # Without its line, which was too large to keep, the request cannot be sent again.
         if request is not None and request.line is not None:
@@ -891,7 +893,7 @@ class Shim:
         return was_acknowledged
 
     def _on_outcome(
-        self, key: "int | str", shape: Shape, line: "bytes | bytearray | TruncatedLine"
+        self, key: "int | str | float", shape: Shape, line: "bytes | bytearray | TruncatedLine"
     ) -> bool:
         """Note the outcome of request `key`, which is in `line`; return whether to pass it on."""
         request = self._pending.get(key)
@@ -1029,7 +1031,7 @@ class Shim:
         elif shape.kind not in {"result", "error"}:
             self._answer(None, NOT_SENT, f"capd is not running ({self._trouble})")
 
-    def _on_request(self, key: "int | str", method: str, line: "bytes | bytearray") -> None:
+    def _on_request(self, key: "int | str | float", method: str, line: "bytes | bytearray") -> None:
         if method == "initialize":
             self._initialize = parse(line)
             self._initialize_key = key
@@ -1098,7 +1100,7 @@ class Shim:
         self._note_answered(request)
         self._answer(request.key, code, text)
 
-    def _answer(self, key: "int | str | None", code: int, text: str) -> None:
+    def _answer(self, key: "int | str | float | None", code: int, text: str) -> None:
         error = {"code": code, "message": text, "data": {"code": ERROR_NAMES[code]}}
         self._send_to_host({"jsonrpc": "2.0", "id": key, "error": error})
 

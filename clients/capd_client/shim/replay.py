@@ -43,7 +43,7 @@ class Request:
 
     __slots__ = ("is_dispatched", "is_durable", "is_sent", "key", "line", "sends")
 
-    def __init__(self, key: "int | str", line: "bytes | bytearray | None") -> None:
+    def __init__(self, key: "int | str | float", line: "bytes | bytearray | None") -> None:
         self.key = key
         self.line = line
         """The line, to be sent again; None if it was too large to keep."""

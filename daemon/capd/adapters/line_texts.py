@@ -11,10 +11,11 @@ _MAX_ID_BYTES = 512
 _NOT_STRUCTURE = lazy_pattern(rb'[^"{}\[\]]*')
 _STRING = lazy_pattern(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _ID_VALUE = lazy_pattern(
-    rb'\s*:\s*(-?(?:0|[1-9][0-9]{0,18})|"[^"\\]*(?:\\.[^"\\]*)*")(?=\s*[,}])', re.DOTALL
+    rb'\s*:\s*(-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?|"[^"\\]*(?:\\.[^"\\]*)*")(?=\s*[,}])',
+    re.DOTALL,
 )
 _LINE_ENDS = tuple((chr(end).encode(), b"\\u%04x" % end) for end in (0x85, 0x2028, 0x2029))
-_ID_CODEC: JsonCodec[int | str] = JsonCodec(int | str)
+_ID_CODEC: JsonCodec[int | str | float] = JsonCodec(int | str | float)
 
 
 def checked_text(data: bytes) -> bytes:
@@ -50,7 +51,7 @@ def one_line(data: bytes) -> bytes:
     return data
 
 
-def recover_id(head: bytes) -> int | str | None:
+def recover_id(head: bytes) -> int | str | float | None:
     """Return the JSON-RPC id of a message that cannot be parsed; None if none is found.
 
     `head` are the first bytes of the message. This is a scan, not a parse: the rest may be cut,
@@ -81,7 +82,7 @@ def _end_of(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
     return at if found is None else found.end()
 
 
-def _id_from(value: bytes) -> int | str | None:
+def _id_from(value: bytes) -> int | str | float | None:
     if len(value) > _MAX_ID_BYTES:
         return None
     try:

@@ -226,6 +226,33 @@ async def test_a_cancellation_on_the_heels_of_its_request_keeps_it_from_running(
         assert (stage.talk.calls, await stage.heard()) == ([], [])
 
 
+@pytest.mark.parametrize("request_id", [b"1.0", b"1.5", b"123456789012345678901234", b'"1.5"'])
+@pytest.mark.parametrize("method", [b"tools/call", b"tools/list", b"nothing"])
+async def test_an_answer_has_the_id_of_its_request_as_written(
+    autojump_clock: MockClock, request_id: bytes, method: bytes
+) -> None:
+    async with staged() as stage:
+        await stage.send(
+            b'{"jsonrpc":"2.0","id":%s,"method":"%s","params":{"name":"t"}}' % (request_id, method)
+        )
+
+        [answer] = await stage.heard()
+
+        assert answer.startswith(b'{"jsonrpc":"2.0","id":%s,' % request_id)
+
+
+async def test_a_request_with_a_fraction_as_its_id_can_be_cancelled(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        cancel = {"method": "notifications/cancelled", "params": {"requestId": 1.5}}
+        request = {**CALL, "id": 1.5}
+        lines = [json.dumps(each).encode() for each in (request, {"jsonrpc": "2.0", **cancel})]
+        await stage.send(b"\n".join(lines))
+
+        assert (stage.talk.calls, await stage.heard()) == ([], [])
+
+
 async def test_a_turn_hands_over_the_users_words(autojump_clock: MockClock) -> None:
     async with staged() as stage:
         turn = {"jsonrpc": "2.0", "id": 1, "method": "capd/turn", "params": {"text": "hi"}}

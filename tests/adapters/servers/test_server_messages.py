@@ -233,6 +233,19 @@ async def test_a_server_has_a_bounded_number_of_questions(autojump_clock: MockCl
         assert stage.server.answered() == [error(MOST_QUESTIONS, 4003, text)]
 
 
+@pytest.mark.parametrize("method", ["ping", "elicitation/create"])
+@pytest.mark.parametrize("request_id", [1.0, 1.5])
+async def test_an_answer_has_the_id_of_the_servers_request_as_written(
+    autojump_clock: MockClock, request_id: float, method: str
+) -> None:
+    async with staged() as stage:
+        stage.hold(Editor("a"))
+
+        await stage.server.say({**QUESTION, "id": request_id, "method": method})
+
+        assert [repr(each["id"]) for each in stage.server.answered()] == [repr(request_id)]
+
+
 @pytest.mark.parametrize("params", [{}, {"message": "x" * 100}])
 async def test_an_id_that_is_open_already_is_refused_and_the_first_question_stays(
     autojump_clock: MockClock, params: Json

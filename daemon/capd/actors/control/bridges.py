@@ -51,7 +51,7 @@ class BridgeMethods:
 
     async def hold(
         self,
-        request_id: int | str | None,
+        request_id: str | float | None,
         params: frames.BridgeOpenParams,
         writer: FrameWriter,
         peer: Peer,

@@ -179,7 +179,7 @@ class Control:
     async def _reply_to(
         self,
         request: frames.RpcRequest,
-        request_id: int | str | None,
+        request_id: str | float | None,
         writer: FrameWriter,
         peer: Peer,
     ) -> None:
@@ -212,7 +212,7 @@ class Control:
         return await self._methods[method](params)
 
     async def _stream_events(
-        self, request_id: int | str | None, params: frames.EventParams, writer: FrameWriter
+        self, request_id: str | float | None, params: frames.EventParams, writer: FrameWriter
     ) -> None:
         async with self._bus.subscribe(ANY_EVENT, *params.topics) as events:
             result = {"schema": documents.SCHEMA, "topics": params.topics}
@@ -247,12 +247,12 @@ def _unreadable(data: bytes, why: str) -> tuple[int, str]:
     return frames.INVALID_REQUEST, f"not a request: {why}"
 
 
-def _response(request_id: int | str | None, result: Any) -> bytes:
+def _response(request_id: str | float | None, result: Any) -> bytes:
     # A result may contain JSON that a server wrote with line breaks. An answer is one line.
     return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "result": result}))
 
 
-def _error(request_id: int | str | None, code: int, text: str) -> bytes:
+def _error(request_id: str | float | None, code: int, text: str) -> bytes:
     data = {"code": _CODE_NAMES[code]} if code in _CODE_NAMES else None
     error = frames.RpcError(code, text, data)
     return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error}))

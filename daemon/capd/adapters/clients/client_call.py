@@ -16,15 +16,15 @@ from capd.core.protocol.far_roots import without_roots
 from capd.core.protocol.outcomes import RefusedError
 from capd_protos.types import ClientFacts, SessionKey
 
-RequestId = int | str | None
+RequestId = int | str | float | None
 
 
-def dispatched_line(request_id: int | str) -> bytes:
+def dispatched_line(request_id: str | float) -> bytes:
     """Return the frame `dispatched`: the request with this id may run from now on."""
     return b'{"capd":"dispatched","id":%s}' % msgspec.json.encode(request_id)
 
 
-def durable_line(request_id: int | str) -> bytes:
+def durable_line(request_id: str | float) -> bytes:
     """Return the frame `durable`: another daemon can continue the request with this id."""
     return b'{"capd":"durable","id":%s}' % msgspec.json.encode(request_id)
 
@@ -36,7 +36,7 @@ class Connected(Protocol):
     wants_dispatched: bool
     knows_durable: bool
     """Whether the client sends a durable request again to the next daemon."""
-    again: frozenset[int | str]
+    again: frozenset[int | str | float]
     """The ids of requests that an earlier daemon began and that the client has not repeated yet."""
     client: ClientFacts
     connection: ClientConnection

@@ -10,7 +10,7 @@ class Line(msgspec.Struct):
     """The members of a client's line that a connection reads. Other members stay raw JSON."""
 
     method: str = ""
-    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
+    id: int | str | float | msgspec.UnsetType | None = msgspec.UNSET
     params: msgspec.Raw = msgspec.Raw(b"")
     result: msgspec.Raw = msgspec.Raw(b"")
     error: msgspec.Raw = msgspec.Raw(b"")
@@ -27,7 +27,7 @@ class InitializeParams(msgspec.Struct):
 class CancelledParams(msgspec.Struct):
     """Params of `notifications/cancelled`."""
 
-    requestId: int | str  # noqa: N815 - the protocol's name
+    requestId: int | str | float  # noqa: N815 - the protocol's name
 
 
 class UriParams(msgspec.Struct):

@@ -7,7 +7,7 @@ import trio
 
 from capd.adapters.large_frames import LargeFrame
 
-RequestId = int | str | None
+RequestId = int | str | float | None
 
 
 class LineSink(Protocol):

@@ -34,7 +34,7 @@ class SocketSink:
             max_posted_bytes=_POSTED_BYTES,
         )
 
-    async def send(self, line: bytes, related: int | str | None = None) -> None:
+    async def send(self, line: bytes, related: str | float | None = None) -> None:
         """Write a line to the client.
 
         Raises:
@@ -51,7 +51,7 @@ class SocketSink:
         """
         await self._writer.send(frame)
 
-    def post(self, line: bytes, related: int | str | None = None) -> None:
+    def post(self, line: bytes, related: str | float | None = None) -> None:
         """Queue a line for the client.
 
         Raises:

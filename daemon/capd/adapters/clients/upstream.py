@@ -69,7 +69,7 @@ from capd.core.results.large_results import Result
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
 
-_NOTHING: frozenset[int | str] = frozenset()
+_NOTHING: frozenset[int | str | float] = frozenset()
 _NULL = msgspec.Raw(b"null")
 
 
@@ -98,7 +98,7 @@ class Upstream(ParkableConnection):
         version: str,
         log: FilteringBoundLogger,
         knows_durable: bool = False,
-        again: Iterable[int | str] = (),
+        again: Iterable[int | str | float] = (),
     ) -> None:
         super().__init__(sink, lines)
         self.is_goodbye = False

@@ -51,7 +51,7 @@ class Progress(msgspec.Struct):
 class Cancelled(msgspec.Struct):
     """Params of `notifications/cancelled`."""
 
-    requestId: int | str  # noqa: N815 - the protocol's name
+    requestId: int | str | float  # noqa: N815 - the protocol's name
 
 
 class TaskChanged(msgspec.Struct, rename="camel"):

@@ -343,7 +343,7 @@ def without_subscription(params: bytes) -> bytes:
     return joined({**members, "_meta": msgspec.Raw(joined(meta))} if meta else members)
 
 
-def with_subscription(params: bytes, listen_id: int | str) -> bytes:
+def with_subscription(params: bytes, listen_id: str | float) -> bytes:
     """Return a notification's params with the id of the client's `subscriptions/listen`.
 
     Raises:

@@ -323,6 +323,16 @@ async def test_a_request_has_to_name_its_session_and_a_version_that_is_one(
         assert heard.status == status
 
 
+async def test_an_answer_has_the_id_of_its_request_as_written(autojump_clock: object) -> None:
+    async with fronted() as front:
+        named = await front.initialized()
+        body = b'{"jsonrpc":"2.0","id":1.50,"method":"ping"}'
+
+        heard = await front.connect().ask("POST", body, named)
+
+        assert heard.body == b'{"jsonrpc":"2.0","id":1.50,"result":{}}'
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [

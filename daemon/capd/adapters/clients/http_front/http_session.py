@@ -29,7 +29,7 @@ MOST_KEPT = 64
 _GOODBYE = msgspec.json.encode(frames.Goodbye())
 _FEED_LINES = 256
 
-RequestId = int | str | None
+RequestId = int | str | float | None
 
 
 class _Cancelled(msgspec.Struct):

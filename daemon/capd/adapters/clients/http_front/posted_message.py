@@ -47,7 +47,7 @@ class _Info(msgspec.Struct):
 
 
 _MESSAGE: JsonCodec[Message] = JsonCodec(Message)
-_ID: JsonCodec[int | str] = JsonCodec(int | str)
+_ID: JsonCodec[int | str | float] = JsonCodec(int | str | float)
 _INITIALIZED: JsonCodec[_Initialized] = JsonCodec(_Initialized)
 _INFO: JsonCodec[_Info] = JsonCodec(_Info)
 
