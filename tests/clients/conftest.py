@@ -256,10 +256,13 @@ class Host:
         line = self.read_line()
         return json.loads(line) if line else {}
 
-    def hang_up(self) -> int:
-        """Close the shim's input as an editor that quits; return the exit code."""
+    def end_input(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
+
+    def hang_up(self) -> int:
+        """Close the shim's input as an editor that quits; return the exit code."""
+        self.end_input()
         return self.process.wait(PATIENT)
 
     def stderr(self) -> str:

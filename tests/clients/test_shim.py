@@ -734,6 +734,57 @@ def test_the_end_of_input_is_a_goodbye(daemon: FakeDaemon, start_host: Start) ->
     assert link.read() == {}
 
 
+LISTING = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+LISTENING = {"jsonrpc": "2.0", "id": 3, "method": "subscriptions/listen"}
+
+
+def test_requests_that_are_open_at_the_end_of_input_are_answered(
+    daemon: FakeDaemon, start_host: Start
+) -> None:
+    host = start_host()
+    link = daemon.accept()
+    host.write({**INITIALIZE, "id": 1}, INITIALIZED, LISTING, LISTENING)
+    host.end_input()
+    link.welcome()
+    assert [link.read()["method"] for _ in range(4)][-1] == "subscriptions/listen"
+
+    link.write(result(1), result(2))
+
+    assert [host.read(), host.read(), host.read()] == [result(1), result(2), {}]
+    assert host.process.wait(PATIENT) == 0
+    assert link.read() == {"capd": "goodbye"}
+
+
+def test_no_answer_is_waited_for_when_nobody_reads_it(
+    daemon: FakeDaemon, start_host: Start
+) -> None:
+    host = start_host()
+    link = daemon.accept()
+    link.welcome()
+    host.write(LISTING)
+    link.read()
+    assert host.process.stdout is not None
+    host.end_input()
+
+    host.process.stdout.close()
+
+    assert link.read() == {"capd": "goodbye"}
+    assert host.process.wait(PATIENT) == 0
+
+
+def test_an_answer_that_does_not_come_is_not_waited_for_without_end(
+    daemon: FakeDaemon, start_host: Start
+) -> None:
+    host = start_host()
+    link = daemon.accept()
+    link.welcome()
+    host.write(LISTING)
+    link.read()
+
+    assert host.hang_up() == 0
+    assert link.read() == {"capd": "goodbye"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_a_goodbye(
     daemon: FakeDaemon, start_host: Start, number: signal.Signals

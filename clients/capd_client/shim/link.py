@@ -104,6 +104,9 @@ _PATIENCE = 60.0
 _GREETING_TIMEOUT = 10.0
 _REPLAY_TIMEOUT = 30.0
 _GOODBYE_TIMEOUT = 1.0
+_LAST_ANSWERS = 2.0
+"""Seconds after the end of the input for the answers to open requests. The SDKs' clients, which
+wait for the end of a server, send it a signal after as many."""
 _RESTART_GRACE = 2.0
 """Seconds after a loss before the shim starts a daemon: a service manager may restart the lost one,
 and does so within that time."""
@@ -216,6 +219,8 @@ class Shim:
     _own_out = -1
     """A second, non-blocking descriptor of the host's pipe; -1 if there is none."""
 
+    _leave_at = 0.0
+    """When the shim leaves at the latest; 0 until the host's input has ended."""
     _is_first_list = True
     """Whether the daemon's next list of tools is the first one of this session."""
     _starter: "Starter | None" = None
@@ -289,6 +294,8 @@ class Shim:
                 for fd, events in self._wait():
                     if self._code is None:
                         self._react(fd, events, wake)
+                if self._leave_at and self._may_leave():
+                    self._code = 0
         except FatalError as refusal:
             write_stderr(str(refusal))
             return EXIT_FAILED
@@ -310,7 +317,9 @@ class Shim:
                 self._write_daemon()
 
     def _wait(self) -> "list[tuple[int, int]]":
-        self._watch(0, select.POLLIN if self._is_reading_host() else 0)
+        # An input that has ended would wake the poll each time.
+        mask = select.POLLIN if self._is_reading_host() else 0
+        self._watch(0, mask, is_kept=not self._leave_at)
         self._watch(1, select.POLLOUT if self._to_host else 0)
         if self._sock is not None:
             mask = select.POLLIN if self._to_host_bytes < _QUEUE_BYTES else 0
@@ -336,7 +345,7 @@ class Shim:
             self._poll.unregister(fd)
 
     def _is_reading_host(self) -> bool:
-        if self._outbox_bytes >= _QUEUE_BYTES:
+        if self._leave_at or self._outbox_bytes >= _QUEUE_BYTES:
             return False
         # While the session is not up, the shim's own answers may fill the queue to the host.
         return self._phase == _UP or self._to_host_bytes < _QUEUE_BYTES
@@ -345,9 +354,11 @@ class Shim:
         return bool(self._writing or self._link_out or (self._phase == _UP and self._outbox))
 
     def _due_at(self) -> "float | None":
-        if self._phase == _UP and not self._due:
+        if self._phase == _UP and not self._due and not self._leave_at:
             return None
         due = list(self._due.values())
+        if self._leave_at:
+            due.append(self._leave_at)
         if self._phase != _UP:
             due.append(self._attempt_at if self._phase == _DOWN else self._deadline)
             if not self._has_given_up:
@@ -1000,13 +1011,24 @@ class Shim:
         except OSError:
             chunk = b""
         if not chunk:
-            self._code = 0
+            self._leave_at = time.monotonic() + _LAST_ANSWERS
             return
         for line in self._from_host.feed(chunk):
             self._on_host_line(line)
         # Written without polling first: the socket has room nearly always.
         if self._has_output():
             self._write_daemon()
+
+    def _may_leave(self) -> bool:
+        """Tell whether no answer is waited for after the end of the host's input.
+
+        A program that pipes its requests into the shim reads the answers. An editor that quits does
+        not: its calls of tools are cancelled.
+        """
+        methods = {each.method for each in self._pending.values()} - {_LISTEN}
+        if "tools/call" in methods or time.monotonic() >= self._leave_at:
+            return True
+        return not methods and not self._to_host
 
     def _on_host_line(self, line: "bytes | bytearray | TruncatedLine") -> None:
         if isinstance(line, TruncatedLine):
