@@ -126,6 +126,16 @@ def test_other_arguments_are_wrong_usage(
     assert (code, capsys.readouterr().err) == (2, "usage: capd check [PATH] [--json]\n")
 
 
+def test_without_the_starter_tap_its_overlay_is_no_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taps.toml").write_text("starter = false\n")
+
+    code = check.main([], tmp_path)
+
+    assert (code, capsys.readouterr().out) == (0, "0 errors, 0 warnings\n")
+
+
 def test_the_starter_tap_and_the_shipped_overlays_pass(tmp_path: Path) -> None:
     code = check.main([], tmp_path)
 

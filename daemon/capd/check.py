@@ -149,8 +149,9 @@ def _check_taps(
     for place, tap in checked:
         report.taps.append(tap)
         report.findings += _of_tap(place, tap, catalog, cache, parser.reading())
-    overlays = read_overlays(list_file, parser.reading()) if path is None else []
-    said_more = overlaid([tap for _, tap in checked], overlays)
+    taps = [tap for _, tap in checked]
+    overlays = read_overlays(list_file, parser.reading(), taps=taps) if path is None else []
+    said_more = overlaid(taps, overlays)
     report.findings += said_more.findings
     for tap in said_more.taps:
         report.findings += unapplied_edits(tap, _known_tools(tap, cache))

@@ -168,6 +168,13 @@ def test_shipped_overlays_for_no_installed_tap_are_not_read(tmp_path: Path) -> N
     assert overlaid(taps, got) == overlaid(taps, read_overlays(tmp_path / "taps.toml"))
 
 
+def test_a_shipped_overlay_for_a_tap_of_another_name_is_not_read(tmp_path: Path) -> None:
+    starter = starter_place()
+    taps = [read_tap(TapPlace(TapName("mine"), starter.path))]
+
+    assert read_overlays(tmp_path / "taps.toml", taps=taps) == []
+
+
 def test_a_shipped_overlay_for_any_tap_that_has_enough_of_it_is_read(
     shared_fixtures: Path, tmp_path: Path
 ) -> None:

@@ -68,7 +68,9 @@ def _may_be_for(folder: Path, taps: Sequence[Tap]) -> bool:
     """Tell whether the overlay in `folder` may be for one of `taps`, without reading all of it."""
     try:
         head = tomllib.loads((folder / OVERLAY_FILE).read_text(encoding="utf-8"))
-        least = head.get("least_in_common")
+        name, least = head.get("tap"), head.get("least_in_common")
+        if isinstance(name, str):
+            return any(tap.name == name for tap in taps)
         if "tap" in head or not isinstance(least, int):
             return True
         names = {file.stem for file in (folder / "capabilities").glob("*.toml")}
