@@ -5,7 +5,7 @@ import json
 import ssl
 import threading
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -457,6 +457,62 @@ async def test_an_event_of_many_megabytes_is_passed_on(site: Site, tmp_path: Pat
         await talk.ask("tools/call")
 
     assert len(talk.raw[-1]) == len(text)
+
+
+def answer_with_cookies(exchange: Exchange, cookies: Sequence[str]) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": exchange.message["id"], "result": {}}).encode()
+    exchange.send_response(200)
+    for cookie in cookies:
+        exchange.send_header("set-cookie", cookie)
+    exchange.send_header("content-type", "application/json")
+    exchange.send_header("content-length", str(len(body)))
+    exchange.end_headers()
+    exchange.wfile.write(body)
+
+
+@pytest.mark.parametrize("odd", ["name=caf\xe9", "n\xe4me=value", "name=" + "x" * 5000])
+async def test_a_cookie_that_cannot_be_sent_back_harms_no_call(
+    odd: str, site: Site, tmp_path: Path
+) -> None:
+    served(site, lambda exchange: answer_with_cookies(exchange, ["usual=1; Path=/", odd]))
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+        await talk.ask("tools/call")
+
+        reply = await talk.ask("tools/call")
+
+    calls = [headers for _, _, headers, content in site.journal if b"tools/call" in content]
+    assert reply == {"jsonrpc": "2.0", "id": 3, "result": {}}
+    assert calls[-1].get("cookie") == "usual=1"
+
+
+async def test_a_server_that_sets_ever_new_cookies_gets_the_last_fifty_back(
+    site: Site, tmp_path: Path
+) -> None:
+    names = iter(range(1000))
+    served(site, lambda exchange: answer_with_cookies(exchange, [f"c{next(names)}=1"]))
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+        for _ in range(60):
+            await talk.ask("tools/call")
+
+        await talk.ask("tools/call")
+
+    calls = [headers for _, _, headers, content in site.journal if b"tools/call" in content]
+    assert calls[-1]["cookie"].split("; ") == [f"c{n}=1" for n in range(10, 60)]
+
+
+async def test_cookies_of_an_answer_that_sets_too_many_are_ignored(
+    site: Site, tmp_path: Path
+) -> None:
+    served(site, lambda exchange: answer_with_cookies(exchange, [f"c{n}=1" for n in range(80)]))
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+        await talk.ask("tools/call")
+
+        await talk.ask("tools/call")
+
+    assert not [headers for _, _, headers, _ in site.journal if "cookie" in headers]
 
 
 async def test_absurd_headers_are_refused(site: Site, tmp_path: Path) -> None:

@@ -8,15 +8,17 @@ may run.
 """
 
 import functools
+import http.cookiejar
 import io
 import logging
 import os
 import ssl
+import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import httpx2
 import trio
@@ -36,6 +38,10 @@ MOST_CONNECTIONS = 256
 MOST_REDIRECTS = 3
 HEADER_CAP_BYTES = 64 * 1024
 BODY_CAP_BYTES = 256 * 1024 * 1024
+MOST_COOKIES = 50
+"""The most cookies that one answer may set, and that are kept. Browsers keep at least 50."""
+LONGEST_COOKIE = 4096
+"""The most characters in the name and value of a cookie, as in browsers."""
 _STEP_BYTES = 128 * 1024
 _ENCODINGS = {"": 0, "identity": 0, "gzip": 47, "x-gzip": 47, "deflate": 47}
 
@@ -62,8 +68,33 @@ def new_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
         ),
         limits=httpx2.Limits(max_connections=MOST_CONNECTIONS),
         max_redirects=MOST_REDIRECTS,
+        cookies=_Cookies(),
         verify=_trust(),
     )
+
+
+class _Cookies(http.cookiejar.CookieJar):
+    """The cookies of one server, few and short; load balancers use one or two.
+
+    Each request searches all cookies on the event loop, so a server must not set any number of
+    them. The HTTP library cannot send characters outside of ASCII back.
+    """
+
+    def make_cookies(self, response: Any, request: urllib.request.Request) -> Any:
+        """Return the cookies that `response` sets; none if it sets too many to be parsed."""
+        if len(response.info().get_all("set-cookie", [])) > MOST_COOKIES:
+            return []
+        return super().make_cookies(response, request)
+
+    def set_cookie(self, cookie: http.cookiejar.Cookie) -> None:
+        """Keep `cookie`, unless it cannot be sent back; drop another one if there are too many."""
+        text = f"{cookie.name}={cookie.value or ''}"
+        if len(text) > LONGEST_COOKIE or not text.isascii():
+            return
+        super().set_cookie(cookie)
+        if len(self) > MOST_COOKIES:
+            first = next(iter(self))
+            self.clear(first.domain, first.path, first.name)
 
 
 @functools.cache
