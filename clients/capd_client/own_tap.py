@@ -241,7 +241,29 @@ def check(server: OwnServer) -> None:
             "a server has a command or a --url, one of the two\n"
             "For example: capd add weather -- npx -y weather-mcp@1.2.3"
         )
+    if server.command and not server.command[0].strip():
+        raise TapError(
+            "the server's command is empty\n"
+            "For example: capd add weather -- npx -y weather-mcp@1.2.3"
+        )
     if server.url and not server.url.startswith(("http://", "https://")):
         raise TapError(f"{server.url[:80]} is not an address\nIt begins with https:// or http://.")
+    if server.url and not _has_host(server.url):
+        raise TapError(
+            f"{server.url[:80]} is not an address\nIt has a host, and maybe a port:"
+            " https://host:8080/mcp"
+        )
     if any(not trigger.strip() for trigger in server.triggers):
         raise TapError("a --trigger is empty\nWrite what you would say, in your own words.")
+
+
+def _has_host(url: str) -> bool:
+    """Tell whether `url` has a host, and no port that cannot be one."""
+    from urllib.parse import urlsplit  # noqa: PLC0415 - few commands need it
+
+    try:
+        parts = urlsplit(url)
+        # The value of a secret, `{{KEY}}`, is not known yet. It may be the port.
+        return bool(parts.hostname) and ("{{" in parts.netloc or parts.port != 0)
+    except ValueError:
+        return False

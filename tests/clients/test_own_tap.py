@@ -108,6 +108,19 @@ def test_what_a_person_put_beside_it_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "url", ["http://[::1]:80/mcp", "https://{{INPUT:HOST}}/mcp", "https://x:{{PORT}}/mcp"]
+)
+def test_an_address_may_have_a_number_or_a_value_that_is_not_known_yet(
+    tmp_path: Path, url: str
+) -> None:
+    tap = OwnTap(str(tmp_path))
+
+    tap.add(OwnServer("a", url=url))
+
+    assert tap.names() == ["a"]
+
+
+@pytest.mark.parametrize(
     ("server", "said"),
     [
         (OwnServer("a b", ["x"]), "'a b' is not a valid server name"),
@@ -116,7 +129,13 @@ def test_what_a_person_put_beside_it_stays(tmp_path: Path) -> None:
         (OwnServer("x" * 65, ["x"]), f"'{'x' * 65}' is not a valid server name"),
         (OwnServer("a"), "a server has a command or a --url, one of the two"),
         (OwnServer("a", ["x"], "https://x"), "a server has a command or a --url, one of the two"),
+        (OwnServer("a", [""]), "the server's command is empty"),
+        (OwnServer("a", [" ", "x"]), "the server's command is empty"),
         (OwnServer("a", url="ftp://x"), "ftp://x is not an address"),
+        (OwnServer("a", url="http://"), "http:// is not an address"),
+        (OwnServer("a", url="http://[::1"), "http://[::1 is not an address"),
+        (OwnServer("a", url="http://:80/mcp"), "http://:80/mcp is not an address"),
+        (OwnServer("a", url="http://x:99999/"), "http://x:99999/ is not an address"),
         (OwnServer("a", ["x"], triggers=[" "]), "a --trigger is empty"),
         (OwnServer("there", ["x"]), "there is there already: "),
     ],
