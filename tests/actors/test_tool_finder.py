@@ -237,7 +237,9 @@ async def test_what_a_search_needs_is_made_from_the_first_session_on(
         stage.begin_session()
 
         await stage.until(2, has_vectors=True)
-        assert stage.finder._sets.users.index.is_prepared
+        # The words are indexed in a thread, meanwhile, and under this lock.
+        async with stage.finder._reading:
+            assert stage.finder._sets.users.index.is_prepared
 
 
 async def test_a_search_without_a_session_finds_by_words_and_has_the_vectors_made(
