@@ -26,6 +26,13 @@ def skill(folder: Path, name: str, text: str = "Do it.") -> None:
     file.write_text(f"---\nname: {name}\ndescription: d\ncapabilities: one\n---\n{text}\n")
 
 
+def replace(file: Path, text: str) -> None:
+    """Give `file` the content `text`; at no moment is it empty, which would be a valid list."""
+    new = file.with_name("new")
+    new.write_text(text)
+    new.replace(file)
+
+
 def test_what_is_added_changed_and_removed_is_loaded_without_being_told(home: Home) -> None:
     home.plain("one")
     home.start()
@@ -74,12 +81,12 @@ def test_a_list_that_breaks_keeps_the_catalog_and_says_why(home: Home) -> None:
     taps = home.folder / "config/taps.toml"
     good = taps.read_text()
 
-    taps.write_text("[[taps]\n")
+    replace(taps, "[[taps]\n")
 
-    wait_for(lambda: home.capd("status").returncode == 4)
+    wait_for(lambda: "taps.toml" in home.capd("status").stdout)
+    assert home.capd("status").returncode == 4
     assert names(home) == {"one"}
-    assert "taps.toml" in home.capd("status").stdout
-    taps.write_text(good)
+    replace(taps, good)
     wait_for(lambda: home.capd("status").returncode == 0)
 
 
