@@ -99,3 +99,18 @@ def test_without_uvx_and_npx_the_way_to_get_one_is_named(
 
     assert "Most servers need uvx or npx, and neither is here." in said.out
     assert "'capd[uv]'" in said.out
+
+
+def test_a_client_whose_file_is_broken_is_named_and_the_others_are_connected(
+    ada: Patient,
+) -> None:
+    ada.program("cursor", "exit 0")
+    broken = ada.file(".cursor/mcp.json", "{ broken")
+
+    said = ada.capd("setup", "--yes", "--no-service")
+
+    assert said.code == 0, said
+    assert said.err.startswith(f"capd: {broken}, line 1: ")
+    assert has_capd(ada)
+    assert imported(ada) == ["notes"]
+    assert "Done. Restart opencode, " in said.out

@@ -260,12 +260,16 @@ def _each(chosen: Sequence[KnownClient], act: Callable[[KnownClient], None]) -> 
             act(known)
         except (InstallError, OSError) as error:
             failed.append(known.title)
-            text = str(error)
-            if isinstance(error, OSError):
-                text = f"{error.filename}: {error.strerror}" if error.filename else text
-            click.echo(f"capd: {tables.printable(text, keep_lines=True)}", err=True)
+            click.echo(f"capd: {tables.printable(reason_of(error), keep_lines=True)}", err=True)
     if failed:
         fail(f"not done for {', '.join(failed)}\nThe reasons are above; the others are done.")
+
+
+def reason_of(error: InstallError | OSError) -> str:
+    """Return the text for a person why a client's files were not changed."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _install(known: KnownClient, *, is_found: bool, dry_run: bool) -> None:

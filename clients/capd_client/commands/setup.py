@@ -17,11 +17,12 @@ import click
 
 from capd_client import tables
 from capd_client.commands.importing import planned
-from capd_client.commands.installing import ClientName, check_prompts, install
+from capd_client.commands.installing import ClientName, check_prompts, install, reason_of
 from capd_client.commands.scratch import start_daemon
 from capd_client.commands.shared import Failure, fail, this_places
 from capd_client.importing.execution import carry_out
 from capd_client.importing.stores import SecretStore
+from capd_client.install import InstallError
 from capd_client.install.installed_clients import state_of
 from capd_client.install.known_clients import KnownClient, known_clients
 from capd_client.service.detection import this_manager
@@ -94,6 +95,8 @@ def _connected(found: list[KnownClient], *, is_named: bool, yes: bool) -> list[K
                 context.invoke(install, names=(each.id,), check=False)
             except Failure as error:
                 click.echo(f"capd: {tables.printable(error.message, keep_lines=True)}", err=True)
+            except (InstallError, OSError) as error:
+                click.echo(f"capd: {tables.printable(reason_of(error), keep_lines=True)}", err=True)
     return [each for each in edited if state_of(each, os.environ).has_capd]
 
 

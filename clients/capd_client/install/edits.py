@@ -75,6 +75,17 @@ def _lines(data: bytes | None) -> list[str]:
     return [] if data is None else data.decode("utf-8", "replace").splitlines(keepends=True)
 
 
+def is_made(edit: FileEdit) -> bool:
+    """Tell whether a file already has what `edit` adds to it.
+
+    Raises:
+        InstallError: the file cannot be parsed or edited.
+        OSError: the file cannot be read.
+    """
+    text = _text(edit.path, read(edit.path))
+    return _edited(edit.path, partial(edit.add, text)) == text
+
+
 def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[FileChange]:
     """Return the change to each file that `edits` make; nothing is written.
 

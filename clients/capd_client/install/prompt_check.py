@@ -14,7 +14,7 @@ import secrets
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from capd_client.hook import BUDGET_VARIABLE, LONGEST_BUDGET
 from capd_client.hooks import CLIENTS, sample_event
 from capd_client.install import InstallError, UnreadableError
 from capd_client.install.client import Client
+from capd_client.install.edits import FileEdit, is_made
 from capd_client.install.files import read
 from capd_client.install.hook_lists import our_arguments
 from capd_client.install.jsonc import parse
@@ -64,27 +65,22 @@ def check_prompt(client: Client, env: Mapping[str, str], uid: int, launcher: Pat
 
     The daemon of the user `uid` is asked, and must be running. `launcher` is the program that the
     client starts. The check takes about a second. If the launcher, the hook or the daemon fails,
-    the result has the reason.
-
-    Raises:
-        UnreadableError, UnicodeDecodeError: a file with the client's hooks cannot be parsed.
+    or a file of the client cannot be read or parsed, the result has the reason.
     """
     edits = client.hooks()
     if client.known.no_prompts or not edits:
         reason = client.known.no_prompts or "it has no prompt hook"
         return PromptCheck("not tried", f"your prompts do not reach capd: {reason}")
-    missing = [edit.path for edit in edits if _text(edit.path) != edit.add(_text(edit.path))]
-    if missing:
-        return PromptCheck(
-            *("no", f"{missing[0]} does not have capd's hook"),
-            f"Put it back with: capd install {client.name}",
-        )
-    if client.name in TRUSTED_BY_HASH and not _is_trusted(client, env, launcher):
-        return PromptCheck(
-            *("no", f"{client.title} skips capd's hook until you trust it"),
-            f"Run {client.name}, then /hooks; or trust it unseen: "
-            f"capd install {client.name} --trust-hooks",
-        )
+    try:
+        skipped = _hook_is_skipped(client, edits, env, launcher)
+    except InstallError as error:
+        reason = str(error).partition("\n")[0]
+        return PromptCheck("no", reason, f"Correct the file, then: capd install {client.name}")
+    except OSError as error:
+        reason = f"{error.filename}: {error.strerror}"
+        return PromptCheck("no", reason, f"Correct that, then: capd install {client.name}")
+    if skipped is not None:
+        return skipped
     with tempfile.TemporaryDirectory(prefix="capd-check-") as project:
         try:
             return _tried(client, env, places(env, uid).socket, launcher, project)
@@ -93,6 +89,34 @@ def check_prompt(client: Client, env: Mapping[str, str], uid: int, launcher: Pat
             return PromptCheck("no", reason, _CHECK_AGAIN)
         except (DaemonDownError, ControlError) as error:
             return PromptCheck("no", f"the daemon does not answer: {error}", _CHECK_AGAIN)
+
+
+def _hook_is_skipped(
+    client: Client, edits: Sequence[FileEdit], env: Mapping[str, str], launcher: Path
+) -> PromptCheck | None:
+    """Return the result if the client's files show that it does not run capd's hook; else None.
+
+    `edits` add the hook to those files.
+
+    Raises:
+        InstallError: a file cannot be parsed; the first line of the text names it.
+        OSError: a file cannot be read.
+    """
+    missing = [edit.path for edit in edits if not is_made(edit)]
+    if missing:
+        return PromptCheck(
+            *("no", f"{missing[0]} does not have capd's hook"),
+            f"Put it back with: capd install {client.name}",
+        )
+    if client.name in TRUSTED_BY_HASH:
+        trust = trust_edits(client.name, env, launcher)
+        if not all(is_made(edit) for edit in trust):
+            return PromptCheck(
+                *("no", f"{client.title} skips capd's hook until you trust it"),
+                f"Run {client.name}, then /hooks; or trust it unseen: "
+                f"capd install {client.name} --trust-hooks",
+            )
+    return None
 
 
 def _tried(
@@ -200,20 +224,6 @@ def _strings(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for each in value:
             yield from _strings(each)
-
-
-def _is_trusted(client: Client, env: Mapping[str, str], launcher: Path) -> bool:
-    # The trust is there if adding it again would change nothing.
-    try:
-        edits = trust_edits(client.name, env, launcher)
-        return all(_text(edit.path) == edit.add(_text(edit.path)) for edit in edits)
-    except InstallError:
-        return False
-
-
-def _text(path: Path) -> str:
-    data = read(path)
-    return "" if data is None else data.decode()
 
 
 def _without_conversation(env: Mapping[str, str]) -> dict[str, Any]:
