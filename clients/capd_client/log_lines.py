@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from capd_client.install.files import kind_of
 from capd_client.service.manager import Manager, ServiceError
 from capd_client.tables import printable
 
@@ -33,7 +34,13 @@ def check_log(command: Sequence[str]) -> None:
     Raises:
         ServiceError: the file does not exist.
     """
-    if command[0] == "tail" and not Path(command[-1]).exists():
+    if command[0] != "tail":
+        return
+    file = Path(command[-1])
+    if file.exists() and not file.is_file():
+        kind = kind_of(file.stat().st_mode)
+        raise ServiceError(f"{file} is {kind}, not a file\nRemove it: rm {file}")
+    if not file.exists():
         raise ServiceError(
             f"there is no log at {command[-1]}\n"
             "A daemon that was started by hand writes to its own terminal. "

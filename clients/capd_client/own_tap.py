@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from capd_client.install.files import naming
 from capd_client.taps import OWN, TapError, TapList, find_name
 from capd_client.toml_files import text_of
 from capd_protos.places import make_folders
@@ -82,7 +83,8 @@ class OwnTap:
         made = Path(tempfile.mkdtemp(dir=self.folder, prefix=".adding."))
         try:
             for name, text in {**definition(server), **beside}.items():
-                (made / name).write_text(text, encoding="utf-8")
+                with naming(place / name):
+                    (made / name).write_text(text, encoding="utf-8")
             made.rename(place)
         except OSError:
             shutil.rmtree(made, ignore_errors=True)
@@ -109,7 +111,8 @@ class OwnTap:
         try:
             shutil.copytree(place, made / "new", symlinks=True)
             for file, text in files.items():
-                (made / "new" / file).write_text(text, encoding="utf-8")
+                with naming(place / file):
+                    (made / "new" / file).write_text(text, encoding="utf-8")
             place.rename(made / "old")
             try:
                 (made / "new").rename(place)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capd_client.install.files import naming
 from capd_protos.places import make_folders
 from capd_protos.secret_places import (
     FILE_LIMIT_BYTES,
@@ -230,6 +231,11 @@ def _replace(file: Path, text: str, wanted: Mapping[str, str]) -> None:
     # The target of a link is replaced; the link stays.
     real = file.resolve()
     make_folders(real.parent)
+    with naming(file):
+        _write(file, real, text, wanted)
+
+
+def _write(file: Path, real: Path, text: str, wanted: Mapping[str, str]) -> None:
     fd, name = tempfile.mkstemp(dir=real.parent, prefix=".secrets-")  # 0600 from its first moment
     try:
         with os.fdopen(fd, "w", encoding="utf-8", newline="") as opened:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capd_client.install.files import read
 from capd_client.toml_files import parse, store
 from capd_protos.places import make_folders
 
@@ -69,7 +70,7 @@ class TapList:
 
     def _is_broken(self) -> bool:
         with suppress(OSError, UnicodeDecodeError):
-            return _BROKEN.search(self.path.read_text(encoding="utf-8")) is not None
+            return _BROKEN.search((read(self.path) or b"").decode()) is not None
         return False
 
     def add(self, folder: Path, name: str | None = None) -> dict[str, str]:
@@ -128,13 +129,10 @@ class TapList:
                 )
 
     def _load(self) -> "TOMLDocument":
-        import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
-        from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+        from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - 25 ms, which few need
 
         try:
-            return parse(_mended(self.path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return tomlkit.document()
+            return parse(_mended((read(self.path) or b"").decode("utf-8-sig")))
         except (TOMLKitError, UnicodeDecodeError) as error:
             raise TapError(f"{self.path} is not TOML: {error}\nCorrect it by hand.") from None
 

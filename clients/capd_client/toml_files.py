@@ -1,10 +1,11 @@
 """Edits the user's TOML files; each new text is parsed again before it replaces the file."""
 
+import codecs
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capd_client.install.files import real_path, replace
+from capd_client.install.files import read, real_path, replace
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -29,8 +30,22 @@ def parse(text: str) -> "TOMLDocument":
     return tomlkit.parse(text if not text or text.endswith("\n") else f"{text}\n")
 
 
+def load(path: Path) -> "TOMLDocument":
+    """Return the file at `path` as a document; an empty one if there is no file.
+
+    A byte order mark at its start, as editors on Windows write it, is left out.
+
+    Raises:
+        OSError: it cannot be read, or is not a regular file.
+        TOMLKitError, UnicodeDecodeError: it is not TOML.
+    """
+    return parse((read(path) or b"").decode("utf-8-sig"))
+
+
 def store(path: Path, document: "TOMLDocument") -> None:
     """Replace the file at `path`, or the file to which the link `path` leads, by `document`'s text.
+
+    A byte order mark at the start of the file stays.
 
     The file gets the mode 0600. The text is written beside the file and read again with another
     parser, because tomlkit can write what is not TOML: appending to `taps = []` gives
@@ -41,8 +56,11 @@ def store(path: Path, document: "TOMLDocument") -> None:
             is unchanged.
     """
     wanted = document.unwrap()
+    real = real_path(path)
     data = _encoded(path, document.as_string())
-    replace(real_path(path), data, PRIVATE, check=lambda data: _check(path, data, wanted))
+    if (read(real) or b"").startswith(codecs.BOM_UTF8):
+        data = codecs.BOM_UTF8 + data
+    replace(real, data, PRIVATE, check=lambda data: _check(path, data, wanted))
 
 
 def text_of(path: Path, tables: dict[str, Any]) -> str:
@@ -76,7 +94,7 @@ def _encoded(path: Path, text: str) -> bytes:
 
 def _check(path: Path, data: bytes, wanted: dict[str, Any]) -> None:
     try:
-        found = tomllib.loads(data.decode())
+        found = tomllib.loads(data.decode("utf-8-sig"))
     except ValueError as error:
         raise _refusal(path, str(error)) from None
     if found != wanted:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capd_client.toml_files import EditError, parse, store
+from capd_client.toml_files import EditError, load, parse, store
 from capd_protos.places import make_folders
 
 if TYPE_CHECKING:
@@ -173,13 +173,10 @@ def _check(tables: Mapping[str, Any], tool: str, changes: Changes) -> None:
 
 
 def _load(path: Path) -> "TOMLDocument":
-    import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
-    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - 25 ms, which few need
 
     try:
-        return parse(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return tomlkit.document()
+        return load(path)
     except (TOMLKitError, UnicodeDecodeError) as error:
         raise EditError(f"{path} is not TOML: {error}\nCorrect it by hand.") from None
 

@@ -95,7 +95,9 @@ def _log_to_file() -> str:
     file = state / "capd.log"
     try:
         make_folders(state)
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        # Non-blocking: opening a named pipe must not wait for a reader.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(file, flags, 0o600)
     except OSError as error:
         text = f"standard error was closed, and {file} cannot be written ({error.strerror})"
         descriptor = os.open(os.devnull, os.O_WRONLY)

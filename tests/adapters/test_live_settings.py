@@ -81,6 +81,14 @@ async def test_a_nearer_layer_sets_its_keys_and_resets_no_other(
     )
 
 
+async def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, "\ufeff[servers]\nlinger = 5\n")
+
+    live = settings(tmp_path)
+
+    assert (live.current, live.problems) == (Configuration(ServersTable(5.0)), [])
+
+
 async def test_a_bad_file_keeps_the_last_good_state_and_says_why(tmp_path: Path) -> None:
     write(tmp_path, "[servers]\nlinger = 5\n")
     live = settings(tmp_path)

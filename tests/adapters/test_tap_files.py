@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from capd.adapters import file_texts, tap_files
+from capd.adapters.overlay_files import read_overlays
 from capd.adapters.tap_files import (
     STARTER,
     TapPlace,
@@ -90,6 +91,22 @@ def test_a_list_that_cannot_be_used_says_which_file(tmp_path: Path, data: bytes)
 
     with pytest.raises(TapUnreadableError, match=r"taps\.toml: "):
         tap_places(listed)
+
+
+def test_a_named_pipe_in_place_of_the_list_is_not_waited_for(tmp_path: Path) -> None:
+    listed = tmp_path / "taps.toml"
+    os.mkfifo(listed)
+
+    with pytest.raises(TapUnreadableError, match=r"taps\.toml: .*it is not a file"):
+        tap_places(listed)
+    assert "it is not a file" in read_overlays(listed)[0].findings[0].reason
+
+
+def test_a_list_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    listed = tmp_path / "taps.toml"
+    listed.write_text(f'[[taps]]\nname = "a"\npath = "{tmp_path}"\n', encoding="utf-8-sig")
+
+    assert tap_places(listed) == [TapPlace(TapName("a"), tmp_path), starter_place()]
 
 
 def test_a_tap_without_its_folder_cannot_be_read(tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
 """`capd install` and `uninstall` for one client, several, all, or none (they are listed)."""
 
+import contextlib
+import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,11 @@ from .installing import User
 
 BROKEN = "a name in quotes or '}' was expected, not ','"
 GOOSE = "GOOSE_PROVIDER: anthropic   # keep\n"
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):
+        made.bind(path.name)
 
 
 @pytest.fixture
@@ -39,6 +48,20 @@ def test_all_that_are_found_get_capd_and_one_that_fails_stops_no_other(user: Use
     assert "capd" in user.json(".junie/mcp/mcp.json")["mcpServers"]
     assert str(user.launcher) in (user.home / ".config/goose/config.yaml").read_text()
     assert (user.home / ".cursor/mcp.json").read_text() == "{,"
+
+
+@pytest.mark.parametrize(("make", "what"), [(os.mkfifo, "a named pipe"), (make_socket, "a socket")])
+def test_what_is_no_file_is_named_and_not_waited_for(
+    user: User, make: Callable[[Path], None], what: str
+) -> None:
+    path = user.file(".cursor/mcp.json", "")
+    path.unlink()
+    make(path)
+
+    said = user.capd("install", "cursor")
+
+    assert said.code == 1
+    assert f"{path}: it is {what}, not a file\n" in said.err
 
 
 def test_a_file_that_is_a_link_to_itself_stops_no_other(user: User) -> None:

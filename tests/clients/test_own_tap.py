@@ -1,6 +1,7 @@
 """`capd add` and `capd remove` edit the user's own tap."""
 
 import json
+import resource
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -64,6 +65,18 @@ def test_a_command_becomes_a_capability_of_the_own_tap(tmp_path: Path) -> None:
     }
     assert TapList(str(tmp_path)).read() == [{"name": "own", "path": str(tmp_path / "own")}]
     assert tap.names() == ["weather"]
+
+
+def test_a_full_disk_names_the_definition_and_leaves_nothing(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(OSError, match=f"{tmp_path}/own/capabilities/weather/.*toml"):
+            OwnTap(str(tmp_path)).add(OwnServer("weather", ["npx"], triggers=["will it rain?"]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert list((tmp_path / "own" / "capabilities").iterdir()) == []
 
 
 def test_an_address_becomes_an_http_server() -> None:

@@ -1,5 +1,7 @@
 """`capd tap` edits a list that people edit too."""
 
+import os
+import resource
 import stat
 import threading
 import tomllib
@@ -48,6 +50,40 @@ def run(monkeypatch: pytest.MonkeyPatch, base_env: dict[str, str]) -> Run:
 
 def taps_file(home: Path) -> Path:
     return home / "config" / "taps.toml"
+
+
+def test_a_named_pipe_in_place_of_the_list_is_named_and_not_waited_for(
+    run: Run, home: Path, tap: Path
+) -> None:
+    taps_file(home).parent.mkdir()
+    os.mkfifo(taps_file(home))
+
+    result = run("add", str(tap))
+
+    said = f"capd: {taps_file(home)}: it is a named pipe, not a file\n"
+    assert (result.exit_code, result.stderr) == (1, said)
+
+
+def test_a_full_disk_names_the_list(run: Run, home: Path, tap: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        result = run("add", str(tap))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert (result.exit_code, result.stderr) == (1, f"capd: {taps_file(home)}: File too large\n")
+
+
+def test_a_byte_order_mark_of_the_list_stays(run: Run, home: Path, tap: Path) -> None:
+    taps_file(home).parent.mkdir()
+    taps_file(home).write_text(BY_HAND, encoding="utf-8-sig")
+
+    result = run("add", str(tap))
+
+    assert result.exit_code == 0
+    assert taps_file(home).read_text().startswith("\ufeff# my taps\n[[taps]]  # the first\n")
+    assert [each["name"] for each in TapList(str(home / "config")).read()] == ["mine", tap.name]
 
 
 def test_a_tap_is_added_under_its_folders_name(run: Run, home: Path, tap: Path) -> None:

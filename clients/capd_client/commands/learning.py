@@ -11,7 +11,7 @@ from capd_client.commands import completers
 from capd_client.commands.records import learnt_of
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.taps import TapError
-from capd_client.toml_files import parse, store
+from capd_client.toml_files import load, store
 from capd_protos.places import make_folders
 
 LONGEST = 200
@@ -80,13 +80,10 @@ class Learned:
 
     @staticmethod
     def _read(file: Path) -> Any:
-        import tomlkit  # noqa: PLC0415
         from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
 
         try:
-            return parse(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return tomlkit.document()
+            return load(file)
         except (TOMLKitError, UnicodeDecodeError) as error:
             raise TapError(f"{file} is not TOML: {error}\nCorrect it by hand.") from None
 

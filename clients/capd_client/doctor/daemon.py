@@ -1,12 +1,14 @@
 """Checks that a daemon answers, that its version is current, and what it reports."""
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.files import lock_holder
 from capd_client.doctor.findings import Finding
+from capd_client.install.files import kind_of
 from capd_client.remedies import remedy
 
 _ROUTING = "no routing: "
@@ -63,6 +65,12 @@ def _ended_badly(seen: CheckContext) -> Iterator[Finding]:
     """Report the last line of the log if it is not JSON: then it is the end of a traceback."""
     path = Path(seen.places.state, "capd.log")
     try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            yield Finding(
+                "daemon", "error", f"{path} is {kind_of(mode)}, not a file", "", f"rm {path}"
+            )
+            return
         with path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_BYTES))
             lines = file.read().decode(errors="replace").splitlines()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
+from capd_client.install.files import read
 from capd_protos.places import STATE_LOCK
 from capd_protos.secret_places import FILE_NAME, refusal_of_mode
 
@@ -31,9 +32,7 @@ def check_configuration(seen: CheckContext) -> Iterator[Finding]:
         return
     for name in _FILES:
         try:
-            tomllib.loads((folder / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            continue
+            tomllib.loads((read(folder / name) or b"").decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
             yield Finding(
                 "configuration",

@@ -10,6 +10,7 @@ from capd_client.doctor.environment import CheckContext
 from capd_client.doctor.findings import Finding
 from capd_client.install import UnreadableError
 from capd_client.install.documents import program_of, read_servers
+from capd_client.install.files import read
 from capd_client.install.known_clients import ServersFile, known_clients
 from capd_client.install.launcher import NAME as LAUNCHER_NAME
 
@@ -42,8 +43,8 @@ def check_other_editors(seen: CheckContext) -> Iterator[Finding]:
 def _servers(file: ServersFile) -> Mapping[str, Any] | None:
     """Return the servers' entries in a client's file, by name; None if it cannot be read."""
     try:
-        return read_servers(file.path.read_text(encoding="utf-8"), file)
-    except (FileNotFoundError, NotADirectoryError):
+        return read_servers((read(file.path) or b"").decode(), file)
+    except NotADirectoryError:
         return {}
     except (OSError, UnicodeDecodeError, UnreadableError):
         return None

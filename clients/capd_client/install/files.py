@@ -1,9 +1,11 @@
 """Reads a file, and replaces it as a whole."""
 
 import contextlib
+import errno
 import os
+import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PRIVATE = 0o600
@@ -21,12 +23,55 @@ def read(path: Path) -> bytes | None:
     """Return the content of a file; None if there is no file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read, or is not a regular file.
     """
     try:
-        return path.read_bytes()
+        # Non-blocking: opening a named pipe must not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise _not_a_file(path, path.stat().st_mode) from None
+        raise
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise _not_a_file(path, mode)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
+def kind_of(mode: int) -> str:
+    """Return what a file of the mode `mode` is, for a person."""
+    kinds = {
+        stat.S_IFREG: "a file",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFSOCK: "a socket",
+    }
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def _not_a_file(path: Path, mode: int) -> OSError:
+    if stat.S_ISDIR(mode):
+        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return OSError(errno.EINVAL, f"it is {kind_of(mode)}, not a file", str(path))
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an `OSError` of the block name the file at `path`.
+
+    A write that fails, for example on a full disk, names no file.
+    """
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def replace(
@@ -44,8 +89,15 @@ def replace(
     from the disk; if it raises, the file is unchanged.
 
     Raises:
-        OSError: the folder cannot be written.
+        OSError: it cannot be written; the error names `path`.
     """
+    with naming(path):
+        _replace(path, data, mode, check)
+
+
+def _replace(
+    path: Path, data: bytes, mode: int | None, check: Callable[[bytes], object] | None
+) -> None:
     if mode is None:
         mode = PRIVATE
         with contextlib.suppress(FileNotFoundError):

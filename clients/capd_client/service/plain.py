@@ -1,13 +1,16 @@
 """The daemon without a service manager: a detached process, as the shim starts it."""
 
+import errno
 import os
+import stat
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from capd_client.control import Control, ControlError, DaemonDownError
-from capd_client.install.files import PRIVATE
+from capd_client.install.files import PRIVATE, kind_of
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import ServiceError, daemon_command, own_variables
 from capd_client.service.stopping import PATIENCE, end
@@ -60,9 +63,8 @@ class Plain:
         if self._answers():
             return
         make_folders(self._log.parent)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        with os.fdopen(os.open(self._log, flags, PRIVATE), "ab") as log:
-            before = log.tell()
+        with self._opened_log() as log:
+            before = os.fstat(log.fileno()).st_size
             process = self._started = subprocess.Popen(
                 daemon_command(),
                 env=self._daemon_environment(),
@@ -84,6 +86,32 @@ class Plain:
                     f"the daemon does not answer after {PATIENCE:g} s; see {self._log}"
                 )
             time.sleep(0.05)
+
+    def _opened_log(self) -> BinaryIO:
+        """Open the log for appending; do not wait for the reader of a named pipe.
+
+        Raises:
+            ServiceError: a named pipe or a socket is in its place.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._log, flags, PRIVATE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                raise self._in_the_way(self._log.stat().st_mode) from None
+            raise
+        log = os.fdopen(descriptor, "wb", buffering=0)
+        mode = os.fstat(descriptor).st_mode
+        # A person may have linked the log to /dev/null.
+        if not stat.S_ISREG(mode) and not stat.S_ISCHR(mode):
+            log.close()
+            raise self._in_the_way(mode)
+        os.set_blocking(descriptor, True)
+        return log
+
+    def _in_the_way(self, mode: int) -> ServiceError:
+        what = f"{self._log} is {kind_of(mode)}, not a file"
+        return ServiceError(f"{what}\nRemove it: rm {self._log}")
 
     def _last_words(self, before: int) -> str:
         """Return `: ` and the daemon's reason for its end, which it wrote after `before` bytes.

@@ -381,7 +381,13 @@ class Starter:
             make_folders(self._log_path.rpartition("/")[0])
             flags = posix.O_RDWR | posix.O_CREAT | posix.O_APPEND | posix.O_NOFOLLOW
             self._log = posix.open(self._log_path, flags, 0o600)
-            self._log_start = posix.fstat(self._log).st_size
+            status = posix.fstat(self._log)
+            if status.st_mode & 0o170000 != 0o100000:
+                # Nobody may read a named pipe, and the daemon would wait when it is full.
+                posix.close(self._log)
+                self._log = -1
+                return
+            self._log_start = status.st_size
         except OSError:
             self._log = -1
 

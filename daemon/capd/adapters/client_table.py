@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 import capd_protos
+from capd.adapters.regular_files import settings_text
 from capd.core.sessions.client_traits import ClientTraits, ModeSetting, Relists
 
 NAME = "clients.toml"
@@ -99,6 +100,6 @@ def _read(own_file: Path | None) -> dict[str, Any]:
     if own_file is None:
         return {}
     try:
-        return tomllib.loads(own_file.read_text(encoding="utf-8"))
+        return tomllib.loads(settings_text(own_file))
     except FileNotFoundError:
         return {}

@@ -14,11 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from capd.adapters.private_files import write_whole
-from capd.adapters.regular_files import opened_regular, read_up_to
+from capd.adapters.regular_files import settings_text
 from capd.core.settings.layers import Layer, UnusableError
 from capd.core.settings.partial_writes import STABLE_SECONDS, StabilityTimer, is_doubtful
-
-MOST_BYTES = 1 << 20
 
 
 def age_of(path: Path) -> float:
@@ -74,8 +72,7 @@ class LastGoodFile:
         self.wait = 0.0
         text: str | None = None
         try:
-            with opened_regular(self.file) as (descriptor, _):
-                text = read_up_to(descriptor, MOST_BYTES).decode()
+            text = settings_text(self.file)
             layer: Layer | None = self._read(text)
         except FileNotFoundError:
             layer = None

@@ -14,6 +14,7 @@ import msgspec
 import capd
 from capd.adapters.file_texts import PathText, expanded, file_name, file_text
 from capd.adapters.parsing.jobs import DIRECT, Reader, ReadOverlay
+from capd.adapters.regular_files import settings_text
 from capd.adapters.unchanged_files import UnchangedFiles, mark_of_folder
 from capd.core.taps.catalog import Tap
 from capd.core.taps.overlays import OVERLAY_FILE, Overlay
@@ -110,7 +111,7 @@ def _listed(list_file: Path) -> tuple[_OverlayList, str]:
     The second result is empty if the list can be used.
     """
     try:
-        text = list_file.read_text(encoding="utf-8")
+        text = settings_text(list_file)
         return msgspec.convert(tomllib.loads(text), _OverlayList), ""
     except FileNotFoundError:
         return _OverlayList(), ""

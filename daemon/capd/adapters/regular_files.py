@@ -24,6 +24,9 @@ def is_regular(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - as in `is_folder`
 
 
+_MOST_SETTINGS_BYTES = 1 << 20
+
+
 @contextmanager
 def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.stat_result]]:
     """Open the file at `path`, if it is a regular one; yield its descriptor and its status.
@@ -64,6 +67,19 @@ def opened_inside(root: Path, path: Path, whose: str = "its folder") -> Iterator
         if link.is_symlink() and not is_below(os.fspath(link.readlink()), real_root):
             raise OSError(errno.EPERM, f"it is outside of {whose}")
         yield descriptor
+
+
+def settings_text(path: Path) -> str:
+    """Return the text of a file of the user's settings, in UTF-8.
+
+    A byte order mark at its start, as editors on Windows write it, is left out.
+
+    Raises:
+        OSError: it cannot be read, is not a regular file, or is larger than 1 MiB.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    with opened_regular(path) as (descriptor, _):
+        return read_up_to(descriptor, _MOST_SETTINGS_BYTES).decode("utf-8-sig")
 
 
 def read_up_to(descriptor: int, most_bytes: int) -> bytes:

@@ -21,7 +21,7 @@ from capd.adapters.memory_files import MEMORIES, read_memories
 from capd.adapters.model.minilm import ROUTING
 from capd.adapters.parsed_taps import ParsedTaps
 from capd.adapters.parsing.jobs import DIRECT, ReadCapability, Reader, ReadToolSnapshot
-from capd.adapters.regular_files import opened_regular
+from capd.adapters.regular_files import opened_regular, settings_text
 from capd.adapters.skill_files import SKILLS, read_skills
 from capd.adapters.unchanged_files import mark_of_file
 from capd.core.errors import CapdError
@@ -109,7 +109,7 @@ def tap_places(list_file: Path) -> list[TapPlace]:
     """
     text = ""
     try:
-        text = list_file.read_text(encoding="utf-8")
+        text = settings_text(list_file)
         listed = msgspec.convert(tomllib.loads(text), _TapList)
     except FileNotFoundError:
         listed = _TapList()

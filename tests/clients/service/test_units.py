@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from capd_client.control import Control
+from capd_client.log_lines import existing_lines
 from capd_client.service.launchd import Launchd
 from capd_client.service.manager import ServiceError, daemon_command, run
 from capd_client.service.plain import Plain
@@ -119,6 +120,21 @@ def test_what_a_started_daemon_creates_is_for_its_user_alone_whatever_the_umask(
     folders = [home.parent, home, *(each for each in home.rglob("*") if each.is_dir())]
     assert {stat.S_IMODE(each.stat().st_mode) for each in folders} == {0o700}
     assert stat.S_IMODE((home / "state" / "capd.log").stat().st_mode) == 0o600
+
+
+def test_a_named_pipe_in_place_of_the_log_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    log = tmp_path / "state" / "capd.log"
+    log.parent.mkdir()
+    os.mkfifo(log)
+    plain = Plain({**os.environ, "CAPD_HOME": str(tmp_path)})
+
+    with pytest.raises(ServiceError) as started:
+        plain.start()
+    with pytest.raises(ServiceError) as shown:
+        list(existing_lines(plain))
+
+    said = f"{log} is a named pipe, not a file\nRemove it: rm {log}"
+    assert (str(started.value), str(shown.value)) == (said, said)
 
 
 def test_a_log_that_is_full_is_moved_aside_by_the_daemon_that_writes_it(tmp_path: Path) -> None:
