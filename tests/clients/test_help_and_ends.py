@@ -325,15 +325,36 @@ def test_no_command_says_more_than_what_why_and_what_next(
     assert not re.search(rb"Traceback", said)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("login", ""), "SERVER"),
+        (("logout", ""), "SERVER"),
+        (("call", ""), "NAME"),
+        (("enable", " "), "NAME"),
+        (("disable", ""), "NAME"),
+        (("memory", "forget", ""), "NAME"),
+        (("memory", "edit", ""), "NAME"),
+        (("approve", "--forget", ""), "--forget"),
+    ],
+)
+def test_an_empty_argument_is_named(arguments: tuple[str, ...], name: str) -> None:
+    said = invoke(*arguments)
+
+    assert said.exit_code == 2
+    assert f"Error: Invalid value for '{name}': it is empty\n" in said.stderr
+
+
+@pytest.mark.parametrize("arguments", [("import", "--dry-run"), ("check", "."), ("eval", "route")])
 def test_a_command_in_a_folder_that_was_removed_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()
 
-    said = invoke("import", "--dry-run")
+    said = invoke(*arguments)
 
     assert (
         said.stderr == "capd: the current folder does not exist any more\nGo to another one: cd\n"

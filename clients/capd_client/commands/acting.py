@@ -13,6 +13,7 @@ from capd_client import tables
 from capd_client.commands import completers
 from capd_client.commands.scratch import in_session, once_the_model_is_there
 from capd_client.commands.shared import (
+    FILLED,
     ask,
     fail,
     json_option,
@@ -77,7 +78,7 @@ def _line(topic: str, event: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("name", shell_complete=completers.capabilities)
+@click.argument("name", type=FILLED, shell_complete=completers.capabilities)
 @session_option
 @json_option
 def enable(*, name: str, session: str, as_json: bool) -> None:
@@ -92,7 +93,7 @@ def enable(*, name: str, session: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name", shell_complete=completers.active_capabilities)
+@click.argument("name", type=FILLED, shell_complete=completers.active_capabilities)
 @session_option
 @json_option
 def disable(*, name: str, session: str, as_json: bool) -> None:
@@ -158,7 +159,7 @@ def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> 
 
 
 @click.command()
-@click.argument("name", shell_complete=completers.tools)
+@click.argument("name", type=FILLED, shell_complete=completers.tools)
 @click.argument("arguments", metavar="[JSON]", default="{}")
 @session_option
 @json_option
@@ -210,7 +211,7 @@ account_option = click.option(
 
 
 @click.command()
-@click.argument("server", shell_complete=completers.servers)
+@click.argument("server", type=FILLED, shell_complete=completers.servers)
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
 @click.option(
     "--paste", is_flag=True, help="Log in in a browser elsewhere, then paste its last address."
@@ -239,7 +240,7 @@ def login(*, server: str, no_browser: bool, paste: bool, device: bool, account: 
 
 
 @click.command()
-@click.argument("server", shell_complete=completers.servers)
+@click.argument("server", type=FILLED, shell_complete=completers.servers)
 @account_option
 def logout(*, server: str, account: str) -> None:
     """Delete the login at a server that is reached by URL."""

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from capd_client import tables
-from capd_client.commands.shared import ask, fail, json_option, print_json
+from capd_client.commands.shared import FILLED, ask, fail, json_option, print_json
 
 _HINTS = {
     "destructive": "may destroy or overwrite something",
@@ -31,7 +31,12 @@ _NO_TERMINAL = (
 )
 @click.option("--always", "answer", flag_value="always", help="Approve its tool in every session.")
 @click.option("--refuse", "answer", flag_value="refuse", help="Refuse this call.")
-@click.option("--forget", metavar="NAME", help="Ask again about SERVER:TOOL, or all of SERVER.")
+@click.option(
+    "--forget",
+    metavar="NAME",
+    type=FILLED,
+    help="Ask again about SERVER:TOOL, or all of SERVER.",
+)
 @json_option
 def approve(*, number: int | None, answer: str | None, forget: str | None, as_json: bool) -> None:
     """Show the calls that wait for your approval and ask about each, or only about call NUMBER.

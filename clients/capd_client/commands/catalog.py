@@ -9,7 +9,14 @@ import click
 
 from capd_client import tables
 from capd_client.commands import completers
-from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
+from capd_client.commands.shared import (
+    ask,
+    check_folder,
+    fail,
+    json_option,
+    print_json,
+    this_places,
+)
 from capd_client.control import DaemonDownError
 from capd_client.taps import TapError, TapList, find_name
 
@@ -21,6 +28,8 @@ def check(*, path: Path | None, as_json: bool) -> None:
     """Report errors in the configuration, taps and overlays, or in the tap at PATH."""
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
+    if path is not None and not path.is_absolute():
+        check_folder()
     # -P, so that a folder `capd` in the working directory is not imported as the daemon.
     command = [sys.executable, "-P", "-m", "capd", "check", *([str(path)] if path else [])]
     command += ["--json"] if as_json else []
@@ -187,6 +196,7 @@ def tap_remove(*, name: str) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def evaluate(*, arguments: tuple[str, ...]) -> None:
     """Measure routing and search on labelled data; needs no daemon."""
+    check_folder()
     sys.stdout.flush()
     command = [sys.executable, "-P", "-m", "capd", "eval", *arguments]
     os.execv(sys.executable, command)  # noqa: S606 - our own program, no shell

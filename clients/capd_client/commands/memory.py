@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from capd_client import tables
-from capd_client.commands.shared import ask, fail, json_option, print_json
+from capd_client.commands.shared import FILLED, ask, fail, json_option, print_json
 from capd_client.control import ControlError
 
 _LONGEST = 80
@@ -162,7 +162,7 @@ def add(*, content: tuple[str, ...], as_json: bool, **given: Any) -> None:
 
 
 @memory.command()
-@click.argument("name")
+@click.argument("name", type=FILLED)
 def edit(*, name: str) -> None:
     """Open the memory NAME in an editor, and check it."""
     stored = ask("memory_read", name=name)
@@ -185,7 +185,7 @@ def edit(*, name: str) -> None:
 
 
 @memory.command()
-@click.argument("name")
+@click.argument("name", type=FILLED)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def forget(*, name: str, yes: bool, as_json: bool) -> None:

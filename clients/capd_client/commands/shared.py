@@ -44,9 +44,31 @@ class NoDaemon(Failure):
     exit_code: ClassVar[int] = EXIT_NO_DAEMON
 
 
+class _Filled(click.types.StringParamType):
+    """A text that must not be empty: the daemon takes an empty parameter for a missing one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return `value`; a usage error names the parameter if it is empty."""
+        if not str(value).strip():
+            self.fail("it is empty", param, ctx)
+        return str(value)
+
+
+FILLED = _Filled()
+
+
 def this_places() -> Places:
     """Return the paths of this user's daemon and its files."""
     return places(os.environ, os.getuid())
+
+
+def check_folder() -> None:
+    """Check that the current folder exists, for a program that uses relative paths.
+
+    Raises:
+        FileNotFoundError: somebody has removed it.
+    """
+    os.getcwd()  # noqa: PTH109 - as in `_is_folder_gone`
 
 
 def ask(method: str, **params: Any) -> dict[str, Any]:
