@@ -119,8 +119,12 @@ class Exchange(BaseHTTPRequestHandler):
         self.answer(body, status=200, kind="application/json", **more)
 
     def begin_events(self, **more: str) -> None:
+        self.begin_answer(kind="text/event-stream", **more)
+
+    def begin_answer(self, kind: str = "application/json", **more: str) -> None:
+        """Begin an answer that ends with its connection."""
         self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-type", kind)
         self.send_header("connection", "close")
         for name, value in more.items():
             self.send_header(name.replace("_", "-"), value)

@@ -1,5 +1,6 @@
 """Server-sent events are parsed alike however the bytes are split."""
 
+import tracemalloc
 from collections import deque
 from itertools import pairwise, repeat
 
@@ -32,6 +33,19 @@ def test_events_are_the_same_however_the_bytes_arrive(cuts: list[int]) -> None:
     events = [event for begin, end in pairwise(places) for event in parser.feed(STREAM[begin:end])]
 
     assert (events, parser.last_id, parser.retry) == (EVENTS, "7", 0.25)
+
+
+def test_an_event_in_many_small_chunks_takes_little_more_memory_than_its_bytes() -> None:
+    parser = EventParser()
+    tracemalloc.start()
+
+    for number in range(50_000):
+        parser.feed(b"%02d" % (number % 100))
+
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert parser.pending_bytes == 100_000
+    assert held_bytes < 300_000
 
 
 @pytest.mark.parametrize("chunk", [b"data: x\n", b": ping\n\n", b"data: xxxxxx"])

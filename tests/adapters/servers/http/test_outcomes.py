@@ -430,17 +430,58 @@ async def test_a_gzip_bomb_is_not_unpacked(
     assert reply == failure(2, 4002, how)
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_a_compressed_answer_is_read(encoding: str, site: Site, tmp_path: Path) -> None:
+def raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [
+        ("gzip", gzip.compress),
+        ("gzip", lambda text: gzip.compress(text[:9]) + gzip.compress(text[9:])),
+        ("gzip", lambda text: gzip.compress(text) + bytes(9)),
+        ("deflate", zlib.compress),
+        ("deflate", raw_deflate),
+    ],
+    ids=["gzip", "gzip in two members", "gzip and padding", "zlib", "raw deflate"],
+)
+async def test_a_compressed_answer_is_read(
+    encoding: str, packed: Callable[[bytes], bytes], site: Site, tmp_path: Path
+) -> None:
     text = json.dumps({"jsonrpc": "2.0", "id": 2, "result": {"long": "x" * 3_000_000}}).encode()
-    packed = gzip.compress(text) if encoding == "gzip" else zlib.compress(text)
-    served(site, lambda exchange: exchange.answer(packed, content_encoding=encoding))
+    served(site, lambda exchange: exchange.answer(packed(text), content_encoding=encoding))
     async with at(site, tmp_path) as talk:
         await talk.shake_hands()
 
         await talk.ask("tools/call")
 
     assert talk.raw[-1] == text
+
+
+async def test_what_follows_a_compressed_answer_is_not_read(site: Site, tmp_path: Path) -> None:
+    is_closed = threading.Event()
+
+    def serve(exchange: Exchange) -> None:
+        body = gzip.compress(
+            json.dumps({"jsonrpc": "2.0", "id": exchange.message["id"], "result": {}}).encode()
+        )
+        exchange.begin_answer(content_encoding="gzip")
+        exchange.raw(body)
+        try:
+            while not site.closing.is_set():
+                exchange.raw(bytes(1 << 16))
+        except OSError:
+            is_closed.set()
+
+    served(site, serve)
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+
+        reply = await talk.ask("tools/call")
+
+        assert await trio.to_thread.run_sync(is_closed.wait, PATIENCE)
+    assert reply == {"jsonrpc": "2.0", "id": 2, "result": {}}
 
 
 async def test_an_event_of_many_megabytes_is_passed_on(site: Site, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 The data of an event stays bytes: it is a JSON-RPC message that is passed on unchanged.
 """
 
+import io
 from dataclasses import dataclass
 
 from capd.adapters.fair_share import FairShare
@@ -39,7 +40,8 @@ class EventParser:
         self.has_brought = False
         """Whether this stream had an event with data."""
         self._cap_bytes = cap_bytes
-        self._line: list[bytes] = []
+        # One buffer, because each of many small pieces would take more memory than its bytes.
+        self._line = io.BytesIO()
         self._is_first = True
         self._after_return = False
         self._name = ""
@@ -54,7 +56,7 @@ class EventParser:
 
     def restart(self) -> None:
         """Begin to parse another stream, which continues this one after its last event."""
-        self._line, self._data, self._name = [], [], ""
+        self._line, self._data, self._name = io.BytesIO(), [], ""
         self._has_fields = self._after_return = self.has_brought = False
         self._is_first = True
         self._since_event_bytes = 0
@@ -78,11 +80,12 @@ class EventParser:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *ended, rest = chunk.split(b"\n")
         for part in ended:
-            line = b"".join([*self._line, part])
-            self._line = []
-            self._take(line, events)
-        if rest:
-            self._line.append(rest)
+            if self._line.tell():
+                self._line.write(part)
+                part = self._line.getvalue()  # noqa: PLW2901 - the whole line
+                self._line = io.BytesIO()
+            self._take(part, events)
+        self._line.write(rest)
         if events:
             self._since_event_bytes = len(rest)
         if self._since_event_bytes > self._cap_bytes:

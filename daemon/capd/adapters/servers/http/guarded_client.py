@@ -43,7 +43,13 @@ MOST_COOKIES = 50
 LONGEST_COOKIE = 4096
 """The most characters in the name and value of a cookie, as in browsers."""
 _STEP_BYTES = 128 * 1024
-_ENCODINGS = {"": 0, "identity": 0, "gzip": 47, "x-gzip": 47, "deflate": 47}
+_CHUNKS_IN_A_TURN = 32
+"""Chunks of a body after which other tasks get a turn. A server may send chunks of one byte, which
+the HTTP library yields from one read by the ten thousand."""
+_GZIP_BEGIN = 0x1F
+_GZIP, _GZIP_OR_ZLIB = zlib.MAX_WBITS + 16, zlib.MAX_WBITS + 32
+_PLAIN_ENCODINGS = {"", "identity"}
+_PACKED_ENCODINGS = {"gzip", "x-gzip", "deflate"}
 
 
 def silence_libraries() -> None:
@@ -138,9 +144,9 @@ class Answer:
         self.url = response.request.url
         self._response = response
         self._raw = response.aiter_raw()
-        self._rest = b""
-        self._inflate: Inflate | None = None
+        self._inflater: _Inflater | None = None
         self._is_begun = False
+        self._chunks = 0
 
     async def read(self, cap_bytes: int = BODY_CAP_BYTES, large: LargeBody | None = None) -> bytes:
         """Return the whole body of the response.
@@ -168,20 +174,25 @@ class Answer:
         """
         if not self._is_begun:
             self._is_begun = True
-            self._inflate = _inflate(self.headers.get("content-encoding", ""))
+            self._inflater = _inflater(self.headers.get("content-encoding", ""))
+        inflater = self._inflater
         try:
             while True:
-                if self._rest and self._inflate is not None:
+                if inflater is not None and inflater.is_over:
+                    return b""
+                if inflater is not None and inflater.rest:
                     await trio.lowlevel.checkpoint()
-                    step = self._inflate.decompress(self._rest, _STEP_BYTES)
-                    self._rest = self._inflate.unconsumed_tail
+                    step = inflater.step()
                     if step:
                         return step
                     continue
                 raw = await anext(self._raw, b"")
-                if not raw or self._inflate is None:
+                self._chunks += 1
+                if self._chunks % _CHUNKS_IN_A_TURN == 0:
+                    await trio.lowlevel.checkpoint()
+                if not raw or inflater is None:
                     return raw
-                self._rest = raw
+                inflater.rest = raw
         except zlib.error:
             raise OutcomeUnknownError("answered with a body that cannot be decoded") from None
         except (httpx2.HTTPError, httpx2.StreamError) as error:
@@ -195,25 +206,67 @@ class Answer:
                 pass
 
 
-class Inflate(Protocol):
-    """A decoder of a content encoding such as gzip."""
+class _Inflater:
+    """Decompresses a body in steps, of what browsers accept.
+
+    That is gzip, also in several members (RFC 1952), and deflate, with the zlib header (RFC 9110)
+    or without. What follows the compressed data is ignored.
+    """
+
+    def __init__(self, encoding: str) -> None:
+        self.rest = b""
+        """The input that was not decompressed yet."""
+        self.is_over = False
+        """Whether the compressed data has ended, and something else follows."""
+        self._is_deflate = encoding == "deflate"
+        self._member: _Member | None = None
+
+    def step(self) -> bytes:
+        """Return the next bytes from `rest`, which is not empty; may return none.
+
+        Raises:
+            zlib.error: the input is not what its encoding says.
+        """
+        if self._member is None:
+            self._member = zlib.decompressobj(self._window_bits())
+        elif self._member.eof:
+            # The library would keep all further input in `unused_data`.
+            self.is_over = self.rest[0] != _GZIP_BEGIN
+            if self.is_over:
+                return b""
+            self._member = zlib.decompressobj(_GZIP)
+        step = self._member.decompress(self.rest, _STEP_BYTES)
+        self.rest = self._member.unused_data or self._member.unconsumed_tail
+        return step
+
+    def _window_bits(self) -> int:
+        has_header = self.rest[0] == _GZIP_BEGIN or self.rest[0] & 0x0F == zlib.DEFLATED
+        return -zlib.MAX_WBITS if self._is_deflate and not has_header else _GZIP_OR_ZLIB
+
+
+class _Member(Protocol):
+    """A decompressor of zlib's, which has no public type."""
 
     @property
-    def unconsumed_tail(self) -> bytes:
-        """The input that was not decoded yet."""
-        ...
+    def eof(self) -> bool: ...
 
-    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes:
-        """Return at most `max_length` bytes decoded from `data`."""
-        ...
+    @property
+    def unused_data(self) -> bytes: ...
+
+    @property
+    def unconsumed_tail(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 
 
-def _inflate(encoding: str) -> Inflate | None:
-    bits = _ENCODINGS.get(encoding.strip().lower())
-    if bits is None:
+def _inflater(encoding: str) -> _Inflater | None:
+    name = encoding.strip().lower()
+    if name in _PLAIN_ENCODINGS:
+        return None
+    if name not in _PACKED_ENCODINGS:
         # Lists of encodings are refused too, as each decoding may grow the data a thousandfold.
         raise OutcomeUnknownError("answered in an encoding that it was not asked for")
-    return zlib.decompressobj(bits) if bits else None
+    return _Inflater(name)
 
 
 @asynccontextmanager
