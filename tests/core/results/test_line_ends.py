@@ -75,6 +75,7 @@ def responses(draw: st.DrawFn) -> list[tuple[str, Any]]:
 
 @given(responses(), LAYOUTS, st.booleans(), st.integers(0, 3))
 @example([("result", {"a": "\\"}), ("id", "\\"), ("x", '"')], (",", ":"), True, 0)
+@example([("id", 0), ("result", []), ("id", 0.0)], (",", ":"), True, 0)
 @example([("id", 1), ("result", {"b": '"},"id":2}'}), ("x", "],")], (",", ":"), True, 0)
 def test_the_ends_of_a_response_tell_what_the_whole_of_it_tells(
     members: list[tuple[str, Any]], layout: tuple[str, str], is_ascii: bool, blanks: int
@@ -90,7 +91,7 @@ def test_the_ends_of_a_response_tell_what_the_whole_of_it_tells(
     assert (ends.scalars, ends.large) == (parsed, large)
     assert json.loads(value_in(line, ends)) == value
     wanted = parsed["id"]
-    assert ends.id == (wanted if type(wanted) in {int, str} else None)
+    assert ends.id == (wanted if type(wanted) in {int, float, str} else None)
     assert ends.is_result == (large == "result" and "id" in parsed)
     assert is_one_container(value_in(line, ends))
 
