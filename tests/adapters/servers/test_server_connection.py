@@ -171,6 +171,24 @@ async def test_a_result_is_passed_on_byte_for_byte(autojump_clock: MockClock) ->
         assert request["params"] == {"name": "echo", "arguments": {"a": 1}}
 
 
+@pytest.mark.parametrize(
+    ("size_bytes", "half"), [(1 << 10, rb"\ud83d"), (2 << 20, rb"\ufffd"), (15 << 20, rb"\ufffd")]
+)
+async def test_a_text_that_was_cut_inside_an_emoji_is_no_lost_result(
+    autojump_clock: MockClock, size_bytes: int, half: bytes
+) -> None:
+    async with staged() as (stage, start):
+        call = start()
+        request = (await stage.asked())[0]
+        text = rb"\ud83d\ude00\"\\ud83d" + b"x" * size_bytes
+
+        result = rb'{"content":[{"type":"text", "text":"%s\ud83d"}]}' % text
+        await stage.say(b'{"jsonrpc":"2.0","id":%d,"result":%s}' % (request["id"], result))
+
+        assert call.ends == [rb'{"content":[{"type":"text", "text":"%s%s"}]}' % (text, half)]
+        assert stage.server_connection.counts == {}
+
+
 async def test_a_second_reply_to_one_call_is_dropped_and_counted(
     autojump_clock: MockClock,
 ) -> None:

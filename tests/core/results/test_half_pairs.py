@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd.core.results.half_pairs import MOST_BYTES, MOST_HALVES, as_written, decoded, mended
+from capd.core.results.half_pairs import (
+    MOST_BACKSLASHES,
+    MOST_BYTES,
+    MOST_HALVES,
+    MOST_LARGE_BYTES,
+    MOST_SURROGATES,
+    as_written,
+    decoded,
+    mended,
+    mended_large,
+)
 from capd_protos.codec import JsonCodec, MalformedError
 
 ANY: JsonCodec[object] = JsonCodec(object)
@@ -71,3 +81,24 @@ def test_a_part_is_found_as_it_was_written() -> None:
 def test_nobody_waits_for_what_is_no_cut_text(written: bytes) -> None:
     with pytest.raises(MalformedError):
         decoded(ANY, written)
+
+
+def test_a_large_text_is_mended_once() -> None:
+    written = rb'"%s\ud83d"' % (b"x" * MOST_BYTES)
+
+    got = mended_large(written)
+
+    assert mended(written) is written
+    assert got == rb'"%s\ufffd"' % (b"x" * MOST_BYTES)
+
+
+@pytest.mark.parametrize(
+    "filling",
+    [b"x" * MOST_LARGE_BYTES, rb"\n" * MOST_BACKSLASHES, rb"\ud83d\ude00" * (MOST_SURROGATES // 2)],
+)
+def test_a_large_text_that_would_take_long_is_left_as_it_is(filling: bytes) -> None:
+    written = rb'"%s\ud83d"' % filling
+
+    got = mended_large(written)
+
+    assert got is written

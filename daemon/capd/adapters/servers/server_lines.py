@@ -8,7 +8,7 @@ import msgspec
 from capd.core.protocol.generations import SUBSCRIPTION_ID, joined, members_of
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
 from capd.core.protocol.server_replies import passed_error
-from capd.core.results.half_pairs import as_written, mended
+from capd.core.results.half_pairs import MOST_BYTES, as_written, mended, mended_large
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ServerName
 
@@ -179,17 +179,19 @@ ERROR_CODE: JsonCodec[ErrorCode] = JsonCodec(ErrorCode)
 def with_halves(data: bytes) -> Incoming | None:
     """Decode a line that has half a surrogate pair in a text.
 
-    Return None if the line has no such half, or is not a message even when it is mended. A reply is
-    passed on as it was written, but messages from the server itself have to be decoded.
+    Return None if the line has no such half, or is not a message even when it is mended. A reply of
+    up to 1 MiB is passed on as it was written, but messages from the server itself have to be
+    decoded.
     """
-    whole = mended(data)
+    is_large = len(data) > MOST_BYTES
+    whole = mended_large(data) if is_large else mended(data)
     if whole is data:
         return None
     try:
         message = INCOMING.decode(whole)
     except MalformedError:
         return None
-    if not message.method:
+    if not message.method and not is_large:
         message.result = msgspec.Raw(as_written(bytes(message.result), whole, data))
         message.error = msgspec.Raw(as_written(bytes(message.error), whole, data))
     return message

@@ -2,7 +2,8 @@ r"""Handles JSON with half a surrogate pair in a string, such as "\ud83d".
 
 JavaScript writes such JSON when a text is cut in the middle of an emoji. JSON's grammar allows it,
 but msgspec refuses it. So capd replaces it by the escape of U+FFFD, which has the same length, in
-the copy that it parses itself, and passes the original bytes on.
+the copy that it parses itself, and passes the original bytes on. Of JSON of more than 1 MiB capd
+passes on the copy, because each later step would have to make it again.
 """
 
 from itertools import islice
@@ -16,7 +17,12 @@ T = TypeVar("T")
 MOST_HALVES = 10_000
 """JSON with more halves is left as it is: it was not made by cutting a text."""
 MOST_BYTES = 1 << 20
-"""Longer JSON is left as it is, because the search would block the event loop for too long."""
+"""Longer JSON is mended once at most, because the search takes long."""
+MOST_LARGE_BYTES = 16 << 20
+MOST_BACKSLASHES = 4_000_000
+MOST_SURROGATES = 200_000
+"""JSON with more bytes, backslashes or escapes of surrogates is left as it is. Within these limits
+16 MiB take about a tenth of a second; beyond them, up to three times that."""
 _HALF = lazy_pattern(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|[c-fC-F][0-9a-fA-F]{2}(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
@@ -25,11 +31,27 @@ _REPLACEMENT = rb"\ufffd"
 
 
 def mended(data: bytes) -> bytes:
-    """Return `data` with the escape of U+FFFD for each half pair; `data` itself if it has none."""
-    if len(data) > MOST_BYTES or (rb"\ud" not in data and rb"\uD" not in data):
+    """Return `data` with the escape of U+FFFD for each half pair.
+
+    Return `data` itself if it has none, or more than 1 MiB.
+    """
+    return data if len(data) > MOST_BYTES else _mended(data)
+
+
+def mended_large(data: bytes) -> bytes:
+    """Do what `mended` does for up to 16 MiB of JSON, if that does not take too long."""
+    if len(data) > MOST_LARGE_BYTES or data.count(b"\\") > MOST_BACKSLASHES:
+        return data
+    return _mended(data)
+
+
+def _mended(data: bytes) -> bytes:
+    if rb"\ud" not in data and rb"\uD" not in data:
         return data
     # After an escaped backslash, a `u` does not begin an escape.
     escapes = data.replace(rb"\\", b"  ")
+    if escapes.count(rb"\ud") + escapes.count(rb"\uD") > MOST_SURROGATES:
+        return data
     halves = list(islice(_HALF.finditer(escapes), MOST_HALVES + 1))
     if not halves or len(halves) > MOST_HALVES:
         return data
