@@ -17,7 +17,7 @@ from capd.adapters.servers.launching import (
 )
 from capd.adapters.servers.processes import ProcessSpec, SpawnFailedError, running
 from capd.adapters.trust.trust_check import UntrustedError
-from capd.core.servers.launchers import FilesRead, all_names
+from capd.core.servers.launchers import FilesRead, all_names, reading
 
 WHERE = "import json, os, sys; print(json.dumps([os.getcwd(), sys.flags.safe_path]))"
 EVERYTHING = FilesRead(names=all_names())
@@ -189,6 +189,16 @@ def test_folders_above_are_looked_at_and_home_is_not(clone: Path) -> None:
 
     assert look(str(clone), EVERYTHING, str(home)) == [".npmrc", f"{clone.parent}/node_modules"]
     assert look(str(home), EVERYTHING, str(home)) == []
+
+
+@pytest.mark.parametrize("name", ["justfile", "JustFile", ".JUSTFILE"])
+def test_a_file_that_just_finds_in_any_case_is_there(clone: Path, name: str) -> None:
+    (clone / name).touch()
+
+    home = str(clone.parents[1])
+    there = [look(str(clone), reading((each, "serve"), {}), home) for each in ("just", "npx")]
+
+    assert there == [[name], []]
 
 
 def test_a_broken_link_is_there(clone: Path) -> None:

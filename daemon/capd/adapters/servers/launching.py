@@ -23,6 +23,7 @@ from capd.core.errors import CapdError
 from capd.core.lazy_patterns import lazy_pattern
 from capd.core.servers.launchers import (
     LOADING_VARIABLES,
+    NAMES_IN_ANY_CASE,
     FilesRead,
     all_names,
     launch,
@@ -235,10 +236,21 @@ def look(folder: str, found: FilesRead, home: str) -> list[str]:
     """
     there: list[str] = []
     for place in _upwards(folder, home):
-        names = sorted(each for each in found.names if os.path.lexists(f"{place}/{each}"))
+        names = sorted(_there(place, found.names))
         there += names if place == folder else [f"{place.rstrip('/')}/{each}" for each in names]
     if found.reads_modules:
         there += [path or name for name, path in modules(folder).items()][:1]
+    return there
+
+
+def _there(place: str, names: frozenset[str]) -> set[str]:
+    """Return the entries of the folder `place` that a launcher finds if it looks for `names`."""
+    there = {each for each in names if os.path.lexists(f"{place}/{each}")}
+    in_any_case = names & NAMES_IN_ANY_CASE
+    if in_any_case:
+        # A folder that cannot be listed: the launcher cannot find such a file there either.
+        with contextlib.suppress(OSError), os.scandir(place) as entries:
+            there |= {each.name for each in entries if each.name.lower() in in_any_case}
     return there
 
 

@@ -26,6 +26,9 @@ from capd.core.lazy_patterns import lazy_pattern
 
 LaunchMethod = Literal["script_shell", "safe_path", "elsewhere"]
 
+NAMES_IN_ANY_CASE = frozenset({"justfile", ".justfile"})
+"""Names that launchers find however they are written: `just` also reads `JUSTFILE`
+(https://just.systems/man/en/)."""
 _NODE = ("package.json", ".npmrc", "node_modules")
 _UV = ("pyproject.toml", "uv.toml", "uv.lock", ".python-version", ".python-versions", ".venv")
 _VERSIONS = (
@@ -128,7 +131,7 @@ TABLE: tuple[Launcher, ...] = (
     Launcher(
         ("make", "gmake", "just", "task"),
         (
-            *("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", ".justfile"),
+            *("GNUmakefile", "makefile", "Makefile", *sorted(NAMES_IN_ANY_CASE)),
             *("Taskfile.yml", "Taskfile.yaml", "Taskfile.dist.yml", "Taskfile.dist.yaml"),
             *("taskfile.yml", "taskfile.yaml", "taskfile.dist.yml", "taskfile.dist.yaml"),
             *(".taskrc.yml", ".taskrc.yaml", ".env"),
