@@ -2,8 +2,9 @@
 
 `CAPD_HOME` puts everything under one folder, for tests or for several daemons side by side.
 `CAPD_SOCKET` sets only the path of the socket. Without these variables, all paths follow the XDG
-rules (docs/protocol.md). The shim, which an editor starts and waits for, has a copy of
-`socket_path` that imports nothing; a test compares the two.
+rules (docs/protocol.md), by which a relative path in one of XDG's variables is ignored. The shim,
+which an editor starts and waits for, has a copy of `socket_path` that imports nothing; a test
+compares the two.
 """
 
 import os
@@ -44,7 +45,7 @@ def socket_path(
         return os.path.abspath(env["CAPD_SOCKET"])
     if env.get("CAPD_HOME"):
         return os.path.join(os.path.abspath(env["CAPD_HOME"]), "run", "capd.sock")
-    if env.get("XDG_RUNTIME_DIR"):
+    if os.path.isabs(env.get("XDG_RUNTIME_DIR", "")):
         return os.path.join(env["XDG_RUNTIME_DIR"], "capd", "capd.sock")
     if is_dir(f"/run/user/{uid}"):
         return f"/run/user/{uid}/capd/capd.sock"
@@ -107,7 +108,7 @@ def folder_variables(env: Mapping[str, str]) -> dict[str, str]:
     """
     if env.get("CAPD_HOME"):
         return {"CAPD_HOME": os.path.abspath(env["CAPD_HOME"])}
-    moved = {name: os.path.abspath(env[name]) for name in _UNDER_HOME if env.get(name)}
+    moved = {name: os.path.abspath(_folder(env, name)) for name in _UNDER_HOME}
     return {name: path for name, path in moved.items() if path != _usual(env, name)}
 
 
@@ -116,7 +117,13 @@ def _home(env: Mapping[str, str]) -> str:
 
 
 def _xdg(env: Mapping[str, str], name: str) -> str:
-    return os.path.join(env.get(name) or _usual(env, name), "capd")
+    return os.path.join(_folder(env, name), "capd")
+
+
+def _folder(env: Mapping[str, str], name: str) -> str:
+    """Return the folder that the variable `name` sets; a relative one is ignored."""
+    folder = env.get(name, "")
+    return folder if os.path.isabs(folder) else _usual(env, name)
 
 
 def _usual(env: Mapping[str, str], name: str) -> str:

@@ -148,6 +148,7 @@ PLACES: list[dict[str, str]] = [
     {"CAPD_HOME": "rel/../a"},
     {"CAPD_HOME": "..", "XDG_RUNTIME_DIR": "/run/user/7"},
     {"CAPD_HOME": "", "XDG_RUNTIME_DIR": "/run/user/7"},
+    {"XDG_RUNTIME_DIR": "run/user/7"},
     {"CAPD_SOCKET": "/tmp/s.sock", "CAPD_HOME": "/x"},
     {"CAPD_SOCKET": "s.sock"},
     {"CAPD_SOCKET": "//a/../s.sock"},
@@ -175,6 +176,13 @@ def test_the_shim_looks_where_the_contract_says(
         return has_run and path == f"/run/user/{uid}"
 
     assert starting.socket_path(env, uid, is_dir) == places.socket_path(env, uid, is_dir)
+
+
+@pytest.mark.parametrize("state", ["/s", "/s/", "s", ""])
+def test_the_shim_writes_its_log_where_the_daemon_does(state: str) -> None:
+    env = {"HOME": "/h", "XDG_STATE_HOME": state}
+
+    assert starting.state_folder(env) == places.places(env, os.getuid()).state
 
 
 def test_a_folder_is_told_from_what_is_none(tmp_path: Path) -> None:

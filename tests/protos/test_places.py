@@ -98,6 +98,25 @@ def test_a_relative_name_is_made_absolute(monkeypatch: pytest.MonkeyPatch) -> No
             Places("/1/capd", "/2/capd", "/3/capd", "/4/capd", "/5/capd", "/5/capd/capd.sock"),
             id="XDG",
         ),
+        pytest.param(
+            {
+                "HOME": "/h",
+                "XDG_CONFIG_HOME": "1",
+                "XDG_STATE_HOME": "./2",
+                "XDG_CACHE_HOME": "3",
+                "XDG_DATA_HOME": "../4",
+                "XDG_RUNTIME_DIR": "5",
+            },
+            Places(
+                "/h/.config/capd",
+                "/h/.local/state/capd",
+                "/h/.cache/capd",
+                "/h/.local/share/capd",
+                "/run/user/1000/capd",
+                "/run/user/1000/capd/capd.sock",
+            ),
+            id="relative folders of XDG, which are ignored",
+        ),
     ],
 )
 def test_the_folders_are(env: dict[str, str], expected: Places) -> None:

@@ -66,6 +66,11 @@ When nil, the launcher that `capd install' writes, else `capd mcp'."
   (let ((value (getenv name)))
     (unless (or (null value) (string-empty-p value)) value)))
 
+(defun capd--xdg (name)
+  "Return the environment variable NAME of a folder, or nil if it is not absolute."
+  (let ((value (capd--variable name)))
+    (and value (string-prefix-p "/" value) value)))
+
 (defun capd-socket-path ()
   "Return the path of the daemon's socket."
   (let ((run (format "/run/user/%d" (user-uid))))
@@ -74,8 +79,8 @@ When nil, the launcher that `capd install' writes, else `capd mcp'."
            ((capd--variable "CAPD_SOCKET"))
            ((capd--variable "CAPD_HOME")
             (concat (file-name-as-directory (capd--variable "CAPD_HOME")) "run/capd.sock"))
-           ((capd--variable "XDG_RUNTIME_DIR")
-            (concat (file-name-as-directory (capd--variable "XDG_RUNTIME_DIR")) "capd/capd.sock"))
+           ((capd--xdg "XDG_RUNTIME_DIR")
+            (concat (file-name-as-directory (capd--xdg "XDG_RUNTIME_DIR")) "capd/capd.sock"))
            ((file-directory-p run) (concat run "/capd/capd.sock"))
            (t "~/.local/state/capd/run/capd.sock")))))
 
@@ -350,7 +355,7 @@ the end of the prompt."
                    "bin/capd-mcp"
                    (if (capd--variable "CAPD_HOME")
                        (expand-file-name "data" (capd--variable "CAPD_HOME"))
-                     (expand-file-name "capd" (or (capd--variable "XDG_DATA_HOME")
+                     (expand-file-name "capd" (or (capd--xdg "XDG_DATA_HOME")
                                                   "~/.local/share"))))))
     (cond (capd-command capd-command)
           ((file-executable-p launcher) (list launcher))

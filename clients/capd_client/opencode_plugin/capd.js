@@ -40,7 +40,7 @@ function socketPath(env) {
   if (env.CAPD_SOCKET) return resolve(env.CAPD_SOCKET)
   const home = INSTALLED_HOME || env.CAPD_HOME
   if (home) return join(resolve(home), "run", "capd.sock")
-  if (env.XDG_RUNTIME_DIR) return join(env.XDG_RUNTIME_DIR, "capd", "capd.sock")
+  if (env.XDG_RUNTIME_DIR?.startsWith("/")) return join(env.XDG_RUNTIME_DIR, "capd", "capd.sock")
   const run = `/run/user/${process.getuid()}`
   if (isFolder(run)) return join(run, "capd", "capd.sock")
   return join(env.HOME || homedir(), ".local", "state", "capd", "run", "capd.sock")

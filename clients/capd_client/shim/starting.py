@@ -45,7 +45,7 @@ def socket_path(
         return absolute(env["CAPD_SOCKET"])
     if env.get("CAPD_HOME"):
         return join(absolute(env["CAPD_HOME"]), "run/capd.sock")
-    if env.get("XDG_RUNTIME_DIR"):
+    if env.get("XDG_RUNTIME_DIR", "").startswith("/"):
         return join(env["XDG_RUNTIME_DIR"], "capd/capd.sock")
     if is_dir(f"/run/user/{uid}"):
         return f"/run/user/{uid}/capd/capd.sock"
@@ -91,7 +91,8 @@ def state_folder(env: "Mapping[str, str]") -> str:
     """Return the state folder, with the daemon's log, as `capd_protos.places` does."""
     if env.get("CAPD_HOME"):
         return join(absolute(env["CAPD_HOME"]), "state")
-    return join(env.get("XDG_STATE_HOME") or join(_home(env), ".local/state"), "capd")
+    state = env.get("XDG_STATE_HOME", "")
+    return join(state if state.startswith("/") else join(_home(env), ".local/state"), "capd")
 
 
 def _make_folder(path: str) -> None:

@@ -34,8 +34,11 @@ local function shim()
     return M.options.command
   end
   local home = vim.env.CAPD_HOME
-  local data = home and home ~= "" and vim.fs.joinpath(home, "data")
-    or vim.fs.joinpath(vim.env.XDG_DATA_HOME or vim.fs.joinpath(uv.os_homedir(), ".local", "share"), "capd")
+  local share = vim.env.XDG_DATA_HOME or ""
+  if not vim.startswith(share, "/") then
+    share = vim.fs.joinpath(uv.os_homedir(), ".local", "share")
+  end
+  local data = home and home ~= "" and vim.fs.joinpath(home, "data") or vim.fs.joinpath(share, "capd")
   local launcher = vim.fs.joinpath(data, "bin", "capd-mcp")
   return uv.fs_access(launcher, "X") and { launcher } or { "capd", "mcp" }
 end

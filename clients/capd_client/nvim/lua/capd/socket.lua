@@ -15,7 +15,7 @@ function M.path(env)
   if env.CAPD_HOME and env.CAPD_HOME ~= "" then
     return vim.fs.joinpath(vim.fn.fnamemodify(env.CAPD_HOME, ":p"), "run", "capd.sock")
   end
-  if env.XDG_RUNTIME_DIR and env.XDG_RUNTIME_DIR ~= "" then
+  if vim.startswith(env.XDG_RUNTIME_DIR or "", "/") then
     return vim.fs.joinpath(env.XDG_RUNTIME_DIR, "capd", "capd.sock")
   end
   local run = "/run/user/" .. uv.getuid()
