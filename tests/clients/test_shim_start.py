@@ -199,6 +199,18 @@ def below(pid: int) -> set[int]:
     return found
 
 
+def test_a_named_pipe_in_place_of_the_log_is_not_written_to(capd: Capd, start_host: Start) -> None:
+    log = capd.home / "state" / "capd.log"
+    log.parent.mkdir(parents=True)
+    os.mkfifo(log)
+    host = start_host(command=capd.shim, env=capd.env)
+
+    host.write(INITIALIZE)
+    host.read()
+
+    assert capd.facts()["streams"] == ["/dev/null", "/dev/null", "/dev/null"]
+
+
 def test_an_editor_that_kills_all_that_it_started_leaves_the_daemon(
     capd: Capd, start_host: Start
 ) -> None:
