@@ -31,7 +31,9 @@ def generated() -> str:
         for name, each in line.get("install", {}).items()
         for program in (*each.get("programs", ()), *each.get("aliases", ()), name)
     }
-    title = '"""The shim constants of `clients.toml`: clients/regenerate_clients.py writes them."""'
+    title = (
+        '"""What the shim needs of `clients.toml`. Made by regenerate_clients.py: do not edit."""'
+    )
     return f'''{title}
 
 SESSION_VARIABLES = (

@@ -1,4 +1,4 @@
-"""Claude Code: the server in its own configuration, and capd's hooks in its settings.
+"""Adds capd to Claude Code: a server entry in its configuration, and hooks in its settings.
 
 A hook of type `mcp_tool` calls capd's tool `capd_turn` on the session's own connection to the shim,
 so capd knows from which session the call comes (docs/design/clients.md, finding 2). There is one

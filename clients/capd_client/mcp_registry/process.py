@@ -1,4 +1,4 @@
-"""Runs `python -m capd registry ...`, which contains the registry's rules and needs no daemon."""
+"""Runs `python -m capd registry ...`, which works with public MCP registries without a daemon."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The shim constants of `clients.toml`: clients/regenerate_clients.py writes them."""
+"""What the shim needs of `clients.toml`. Made by regenerate_clients.py: do not edit."""
 
 SESSION_VARIABLES = (
     "CLAUDE_CODE_SESSION_ID",

@@ -1234,8 +1234,9 @@ def _working_directory() -> str:
 def _process_name(pid: int) -> str:
     """Return the name of the client whose process has this pid.
 
-    The name is found in the process's command line. Otherwise it is the process's own name, which
-    for a client on Node is only `node` or `MainThread`.
+    If the process's command line names a known client, that is the name. Otherwise it is the
+    process's own name, which for a client on Node is only `node` or `MainThread`; `unknown` if
+    there is none.
     """
     command = _text_in(f"/proc/{pid}/cmdline").split("\0")
     return client_of(command) or _text_in(f"/proc/{pid}/comm").strip() or "unknown"

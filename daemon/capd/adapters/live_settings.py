@@ -248,9 +248,10 @@ class LiveSettings:
         return replace(rules, projects=projects, kept_pins=found.kept_pins)
 
     def domain(self, client: str, project: str) -> str:
-        """Return the domain of a session of `client` in `project`; empty if it has none.
+        """Return the domain (a kind of work, such as `devops`) of a session; empty if it has none.
 
-        A setting of the user for the project or the client overrides the project's own file.
+        If the user's own settings name one for the project or the client, it is used instead of the
+        one in the project's file.
         """
         return self.current.domains().of(client, project) or self.of(project).domain
 

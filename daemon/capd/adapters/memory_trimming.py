@@ -32,7 +32,10 @@ class MemoryTrimmer:
     def __init__(
         self, is_idle: Callable[[], bool], give_back: Callable[[], None] = platform.trim_memory
     ) -> None:
-        """Create it. `is_idle` tells whether no session is open; `give_back` returns the memory."""
+        """Create it. `give_back` returns the memory.
+
+        If `is_idle` returns True, because no session is open, garbage is collected first.
+        """
         self._is_idle = is_idle
         self._give_back = give_back
         self._ended = trio.Event()

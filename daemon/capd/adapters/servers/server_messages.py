@@ -302,7 +302,11 @@ class ServerMessages:
         self._post(b'{"jsonrpc":"2.0","method":"notifications/progress","params":%s}' % params)
 
     def _project_root(self) -> bytes:
-        """Return the project as the only root, as the answer for a client that lists no roots."""
+        """Return capd's own answer to `roots/list`, if no client can answer: the project alone.
+
+        Raises:
+            _NotOfferedError: the instance is for no project.
+        """
         if not self._project:
             raise _NotOfferedError("the client does not offer this")
         root = Path(self._project)

@@ -24,7 +24,7 @@ _PLACEHOLDER = lazy_pattern(
 
 
 class MissingValueError(CapdError):
-    """Secrets that a definition's placeholders name have no value; `keys` are their names."""
+    """A definition uses secrets that have no value; `keys` are the names of these secrets."""
 
     def __init__(self, keys: list[str]) -> None:
         super().__init__(f"needs {', '.join(keys)}: store it with capd secret set {keys[0]}")

@@ -220,7 +220,7 @@ class HttpSession:
         on_gone()
 
     async def aclose(self) -> None:
-        """Close all event streams."""
+        """End the session for its clients: finish all answers and event streams."""
         self.is_over.set()
         self.lines.close()
         self.standalone.finish()
