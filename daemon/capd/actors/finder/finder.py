@@ -538,7 +538,7 @@ class ToolFinder:
         )
 
     async def _count_cards(self) -> None:
-        """Until cancelled, count the tokens of call cards before a turn has to know how many fit."""
+        """Until cancelled, count the tokens of call cards before a turn needs the counts."""
         await self._in_use.wait()
         while True:
             await self._has_other_cards.wait()
