@@ -108,7 +108,12 @@ class Cleaned:
 
 def cleaned(text: str) -> Cleaned:
     """Return `text` without its hidden characters."""
-    return _cleaned(text, is_pattern=False)
+    return _cleaned(text, is_escaped=False)
+
+
+def revealed(text: str) -> str:
+    r"""Return `text` with the characters that `cleaned` removes as escapes, such as `\u202e`."""
+    return _cleaned(text, is_escaped=True).text
 
 
 def cleaned_json(written: bytes) -> tuple[bytes, Counter[str]]:
@@ -133,7 +138,7 @@ def cleaned_json(written: bytes) -> tuple[bytes, Counter[str]]:
         before, string = match[1] or "", match[2]
         if not _is_suspect(string):
             return match[0]
-        found = _cleaned(json.loads(string), is_pattern=bool(before))
+        found = _cleaned(json.loads(string), is_escaped=bool(before))
         if not found.gone:
             return match[0]
         gone.update(found.gone)
@@ -154,7 +159,7 @@ def _is_suspect(written: str) -> bool:
     return has_escape or _RAW.search(written) is not None
 
 
-def _cleaned(text: str, *, is_pattern: bool) -> Cleaned:
+def _cleaned(text: str, *, is_escaped: bool) -> Cleaned:
     parts: list[str] = []
     gone: Counter[str] = Counter()
     kept_to, before = 0, ""
@@ -174,7 +179,7 @@ def _cleaned(text: str, *, is_pattern: bool) -> Cleaned:
             before = (before + hidden)[-2:]
         else:
             parts.append(text[kept_to:start])
-            if is_pattern:
+            if is_escaped:
                 parts.append("".join(map(_escaped, hidden)))
             gone[kind] += 1
         kept_to = end

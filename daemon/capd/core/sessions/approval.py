@@ -13,15 +13,17 @@ An approval is for one tool of one server definition. A server with another defi
 server, even under the same name.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
-from capd.core.definitions.hidden_text import cleaned
+from capd.core.definitions.hidden_text import cleaned, revealed
 from capd.core.lazy_patterns import lazy_pattern
 from capd.core.protocol.elicitation import is_secret
+from capd.core.protocol.generations import raw
 from capd.core.redaction import MARK
 from capd_protos.types import ServerIdentity, ServerName, SessionKey, ToolName, WireName
 
@@ -252,34 +254,57 @@ class Approvals:
 def shown_arguments(written: bytes, redact: Callable[[str], str]) -> str:
     """Return a call's arguments in the form for a person: one line, short, without secrets.
 
-    `written` is their JSON. `redact` removes the secrets that capd knows from a text.
+    `written` is their JSON. `redact` removes the secrets that capd knows from a text. Hidden
+    characters are shown as escapes. A name that an object has twice is shown twice, because a
+    server may read either value.
     """
     if not written.strip():
         return "none"
     if len(written) > MOST_PARSED_BYTES:
         return f"{len(written)} bytes, too many to be shown"
     try:
-        value = msgspec.json.decode(written)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = msgspec.json.decode(written)  # which is stricter than `json.loads`
+        if _repeats_a_name(written):
+            value = json.loads(written, object_pairs_hook=_Pairs)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return "not readable"
     try:
         text = msgspec.json.encode(_without_secrets(value)).decode()
     except RecursionError:
         return "nested too deeply to be shown"
-    text = cleaned(redact(text)).text
+    text = revealed(redact(text))
     if len(text) > MOST_CHARACTERS:
         more = len(text) - MOST_CHARACTERS
         text = f"{text[:MOST_CHARACTERS]}... and {more} more characters"
     return text
 
 
+class _Pairs(list[tuple[str, Any]]):
+    """The members of a JSON object in which a name may occur twice."""
+
+
+def _repeats_a_name(written: bytes) -> bool:
+    is_repeated = False
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal is_repeated
+        is_repeated = is_repeated or len({name for name, _ in pairs}) < len(pairs)
+
+    json.loads(written, object_pairs_hook=note)
+    return is_repeated
+
+
 def _without_secrets(value: Any) -> Any:
+    if isinstance(value, _Pairs):
+        members = (b"%s:%s" % (raw(name), raw(_shown_member(name, it))) for name, it in value)
+        return msgspec.Raw(b"{%s}" % b",".join(members))
     if isinstance(value, dict):
-        return {
-            key: MARK if isinstance(inner, str) and is_secret(key) else _without_secrets(inner)
-            for key, inner in value.items()
-        }
+        return {key: _shown_member(key, inner) for key, inner in value.items()}
     return [_without_secrets(each) for each in value] if isinstance(value, list) else value
+
+
+def _shown_member(name: str, value: Any) -> Any:
+    return MARK if isinstance(value, str) and is_secret(name) else _without_secrets(value)
 
 
 def answer_in(result: bytes) -> Answer | None:
