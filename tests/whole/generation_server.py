@@ -57,6 +57,7 @@ ANSWERS: dict[str, Any] = {
     "roots": types.ListRootsResult,
 }
 TOOLS = ["echo", "count", "hang", "ended", "ask", "log", "change", "touch"]
+LIST_OF_NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
 ONE = "note://one"
 
 
@@ -118,12 +119,16 @@ class GenerationServer:
 
     async def tools(self, _ctx: Context, _params: Any) -> types.ListToolsResult:
         schema: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
-        return types.ListToolsResult(
-            tools=[
-                types.Tool(name=name, description=name, input_schema=schema)
-                for name in [*TOOLS, *self.extra_tools]
-            ]
-        )
+        tools = [
+            types.Tool(name=name, description=name, input_schema=schema)
+            for name in [*TOOLS, *self.extra_tools]
+        ]
+        # In the handshake generation, output is always an object.
+        if self.is_stateless:
+            tools.append(
+                types.Tool(name="list", input_schema=schema, output_schema=LIST_OF_NUMBERS)
+            )
+        return types.ListToolsResult(tools=tools)
 
     async def prompts(self, _ctx: Context, _params: Any) -> types.ListPromptsResult:
         return types.ListPromptsResult(
@@ -183,6 +188,8 @@ class GenerationServer:
                     while said not in self.ended:
                         await anyio.sleep(0.01)
                 return text(str(said in self.ended))
+            case "list":
+                return types.CallToolResult(content=[], structured_content=[1, 2])
             case "log":
                 for level in ("info", "warning"):
                     await self.log(ctx, level, said)

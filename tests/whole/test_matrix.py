@@ -172,6 +172,25 @@ async def test_a_call_is_answered(daemon: Home, client_generation: str, server: 
     assert said == "gr\u00fc\u00dfe \U0001f642"
 
 
+async def test_structured_content_that_is_a_list_reaches_every_client(
+    daemon: Home, client_generation: str
+) -> None:
+    server = "stateless-stdio"
+    async with talking(daemon, client_generation, server) as talk:
+        listed = {tool.name: tool for tool in (await talk.client.list_tools()).tools}
+        result = await talk.client.call_tool(talk.name("list"), {})
+
+    assert not result.is_error
+    schema = listed[talk.name("list")].output_schema
+    if client_generation == "handshake":
+        # Such a client takes only objects, and refuses a whole list because of another schema.
+        assert schema is None
+        assert result.structured_content == {"result": [1, 2]}
+    else:
+        assert schema == {"type": "array", "items": {"type": "integer"}}
+        assert result.structured_content == [1, 2]
+
+
 async def test_progress_arrives_under_the_clients_own_token(
     daemon: Home, client_generation: str, server: str
 ) -> None:

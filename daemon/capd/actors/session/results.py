@@ -24,8 +24,9 @@ from structlog.typing import FilteringBoundLogger
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.result_store import NotKeptError, ResultStore, StoredResult
 from capd.adapters.servers.results_in_memory import FREE_BYTES
-from capd.core.protocol.generations import input_required
+from capd.core.protocol.generations import input_required, is_stateless
 from capd.core.results import reading
+from capd.core.results.any_value import with_object
 from capd.core.results.blocks import ResultParts, parts_of
 from capd.core.results.handles import Readers, linked
 from capd.core.results.json_cut import cut_json
@@ -122,9 +123,21 @@ class SessionResults:
     async def passed(
         self, result: Result, shown: ShownTool, server: str, client: ClientFacts
     ) -> Result:
-        """Return a server's result as the client gets it: shortened if it is too long."""
+        """Return a server's result as the client gets it: shortened if it is too long.
+
+        For a client of the handshake generation, structured content that is not an object is put
+        into one.
+        """
+        passed = await self._shortened(result, shown, server, client)
+        if shown.may_give_any_value and isinstance(passed, bytes) and not is_stateless(client):
+            return with_object(passed)
+        return passed
+
+    async def _shortened(
+        self, result: Result, shown: ShownTool, server: str, client: ClientFacts
+    ) -> Result:
         # `_reader` may add `result_read` to the list of tools, so it is called only when needed.
-        reader = None if self.is_unchanged(result, shown, server) else self._reader()
+        reader = None if self._is_short(result, shown, server) else self._reader()
         if reader is None:
             return result
         # Imported with the first long result, because shortening takes 12 modules.
@@ -158,7 +171,10 @@ class SessionResults:
         return short.result
 
     def is_unchanged(self, result: Result, shown: ShownTool, server: str) -> bool:
-        """Tell, from its length alone, whether a result will certainly be passed on unchanged."""
+        """Tell, without reading it, whether a result will certainly be passed on unchanged."""
+        return not shown.may_give_any_value and self._is_short(result, shown, server)
+
+    def _is_short(self, result: Result, shown: ShownTool, server: str) -> bool:
         if isinstance(result, bytes) and len(result) <= SHORTEST:
             return True
         limits = self._storage.limits

@@ -154,6 +154,7 @@ class SessionView:
         self.line, self.traits = traits_of(self.rules.table, names)
         self._key = self.line or own_name or self._client
         self._version = own_version or self._client_version
+        surface.takes_any_output = is_stateless
         if self.is_bare:
             self.plan = SurfacePlan("pass-through", "set for this listener")
             surface.own = ()

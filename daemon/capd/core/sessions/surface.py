@@ -6,8 +6,8 @@ name* is its name on the list. *Own* tools are capd's.
 Own tools come first, then granted tools in the order of first activation. An unchanged tool always
 has the same bytes, so that a client's prompt cache stays valid (docs/design/surface.md). A
 definition is passed on as its server wrote it, with three changes: the name is the wire name, a
-note may be added to the description, and an output schema that a shortened result could not satisfy
-is left out.
+note may be added to the description, and an output schema is left out if a shortened result could
+not satisfy it or if the client's generation forbids it.
 
 Not every granted tool is listed:
 
@@ -28,6 +28,7 @@ import msgspec
 
 from capd.core.protocol.apps import page_of
 from capd.core.protocol.generations import text_of
+from capd.core.results.any_value import promises_any_value
 from capd.core.results.cut_schemas import promises_too_much
 from capd.core.sessions.active_set import Grant
 from capd.core.tools.names import LIMIT, bare_name, wire_name
@@ -71,6 +72,9 @@ class ShownTool:
     """How an overlay of the user changes the tool; None if none does."""
     page: str = ""
     """The page of the MCP app that shows its results; empty if none does."""
+    may_give_any_value: bool = False
+    """Whether its output schema is not one of an object, which only the stateless generation
+    permits."""
 
     @property
     def shown_name(self) -> ToolName:
@@ -96,7 +100,7 @@ class Surface:
     __slots__ = (
         *("_by_name", "_former", "_is_bare", "_late_own", "_names", "_own"),
         *("_own_names", "_pinned", "_shown", "_taken", "_unlisted", "cuts_results"),
-        *("is_fixed", "limit", "most_at_once", "name_limit", "note"),
+        *("is_fixed", "limit", "most_at_once", "name_limit", "note", "takes_any_output"),
     )
 
     def __init__(
@@ -125,6 +129,9 @@ class Surface:
         self.cuts_results = False
         """Whether long results are shortened. Then a definition is listed without its output schema
         if a shortened result would not satisfy that schema."""
+        self.takes_any_output = True
+        """Whether the client accepts output schemas that are not of an object. Clients of the
+        handshake generation refuse the whole list because of one, with every server's tools."""
         self.note: Callable[[Grant, WireName], str] = lambda *_: ""
         """Returns the text to add to a tool's description when it is shown; empty for none."""
         self._is_bare = is_bare
@@ -375,10 +382,18 @@ class Surface:
         note = self.note(grant, name)
         if note:
             whole = described(whole, note)
-        if self.cuts_results and promises_too_much(whole):
-            shown = without_output_schema(whole)
-            return ShownTool(name, grant, shown, whole, definition.edit, page_of(whole))
-        return ShownTool(name, grant, whole, edit=definition.edit, page=page_of(whole))
+        may_give_any_value = promises_any_value(whole)
+        is_refused = may_give_any_value and not self.takes_any_output
+        is_cut = is_refused or (self.cuts_results and promises_too_much(whole))
+        return ShownTool(
+            name,
+            grant,
+            without_output_schema(whole) if is_cut else whole,
+            whole if is_cut else b"",
+            definition.edit,
+            page_of(whole),
+            may_give_any_value,
+        )
 
     def _listed_own(self) -> list[bytes]:
         return list(self._own.values())[: self.limit]
