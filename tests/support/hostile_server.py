@@ -435,6 +435,13 @@ def lone_surrogate(call: Call) -> bool:
 
 
 @in_call
+def close_stdout(call: Call) -> NoReturn:
+    os.close(1)
+    time.sleep(LONG)
+    sys.exit(0)
+
+
+@in_call
 def nan(call: Call) -> bool:
     write(call.head + b'{"content":[],"structuredContent":{"v":NaN,"b":1e999999}}}\n')
     return True

@@ -26,7 +26,7 @@ from capd.adapters.servers.server_run import (
     StartFailedError,
 )
 from capd.core.errors import CapdError, leaves
-from capd.core.protocol.outcomes import CallFailedError
+from capd.core.protocol.outcomes import CallFailedError, OutcomeUnknownError
 from capd.core.tools.tool_intake import AcceptedTool
 from capd_protos.types import ClientFacts, ServerName, ToolName
 from connection_calls import call_tool
@@ -176,6 +176,17 @@ async def test_a_call_that_had_its_effect_is_never_sent_again(tmp_path: Path) ->
         assert await run.call() == "not_sent"
 
         assert run.effects.read_text() == "EFFECT\n"
+
+
+async def test_a_call_is_told_that_its_server_closed_its_output(tmp_path: Path) -> None:
+    async with served(tmp_path, "close_stdout") as run:
+        with pytest.raises(OutcomeUnknownError) as told:
+            await call_tool(run.server_connections[0], "echo", b'{"x":"hello"}')
+
+        await run.ended.wait()
+
+    assert "closed its standard output" in str(told.value)
+    assert [str(error) for error in run.errors] == ["it closed its standard output"]
 
 
 @pytest.mark.parametrize(

@@ -327,7 +327,9 @@ class ServerRun:
         with trio.move_on_after(CLOSED_OUTPUT_GRACE):
             await process.wait()
             await trio.sleep_forever()
-        raise _ServerDeadError("it closed its standard output")
+        why = "closed its standard output"
+        server_connection.close(why)
+        raise _ServerDeadError(f"it {why}")
 
     async def _watch_death(self, server_connection: ServerConnection, process: ServerEnd) -> None:
         death = await self._death(process)
