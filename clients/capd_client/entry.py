@@ -33,6 +33,7 @@ def main() -> int:
             return 0
         from capd_client import hook  # noqa: PLC0415 - it has 300 ms in all
 
+        _open_closed_streams()
         return hook.main(arguments[1:])
     _open_closed_streams()
     try:

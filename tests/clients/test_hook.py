@@ -239,6 +239,26 @@ def test_where_nobody_starts_a_daemon_the_prompt_goes_on_at_once(
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_hook_that_was_started_with_closed_streams_ends_in_silence(
+    start_daemon: Any, base_env: dict[str, str], closed: str
+) -> None:
+    start_daemon(ANSWER)
+    command = f'"{sys.executable}" -P -m capd_client.entry hook gemini {closed}'
+
+    result = subprocess.run(
+        ["/bin/sh", "-c", command],
+        input=json.dumps({**WORDS, "session_id": "c-1"}),
+        env=base_env,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_a_client_that_nobody_knows_is_the_installers_mistake(base_env: dict[str, str]) -> None:
     result = hook(WORDS, base_env, client="emacs")
 
