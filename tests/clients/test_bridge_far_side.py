@@ -157,6 +157,21 @@ def test_a_server_of_the_user_that_is_called_capd_is_not_replaced(place: Place) 
 
     assert "has another server that is called capd" in said
     assert config.read_text() == before
+    assert not place.folder.exists()
+
+
+@pytest.mark.parametrize("before", ["{ broken", "[]", '{"mcpServers": []}'])
+def test_a_configuration_that_cannot_be_read_is_named_and_nothing_is_left(
+    place: Place, before: str
+) -> None:
+    config = place.home / ".claude.json"
+    config.write_text(before)
+
+    said = place.order(install="claude-code")
+
+    assert f"{config} is not" in said
+    assert config.read_text() == before
+    assert not place.folder.exists()
 
 
 def test_an_entry_that_was_changed_meanwhile_is_not_removed(place: Place) -> None:

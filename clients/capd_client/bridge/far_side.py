@@ -99,8 +99,14 @@ def prepare(order: dict[str, Any], shim: bytes) -> None:
         write(folder / "capd.pyz", shim, 0o700)
         write(folder / "credential", order["credential"].encode(), 0o600)
         write(folder / "generation", order["generation"].encode(), 0o600)
-        if order.get("install"):
-            install(folder)
+        try:
+            if order.get("install"):
+                install(folder)
+        except (OSError, ValueError):
+            # No holder will start, which would remove them.
+            remove_files(folder, FILES)
+            remove_empty(folder)
+            raise
     say(folder=str(folder), python=sys.executable or "python3", installed=order.get("install"))
 
 
@@ -214,9 +220,7 @@ def clean(folder: Path, generation: str = "") -> None:
         if not generation or _generation_of(folder) == generation:
             uninstall(folder)
             remove_files(folder, FILES)
-        for each in (folder, folder.parent):
-            with contextlib.suppress(OSError):
-                each.rmdir()
+        remove_empty(folder)
 
 
 def _generation_of(folder: Path) -> str:
@@ -287,6 +291,13 @@ def remove_files(folder: Path, names: Iterable[str]) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
+def remove_empty(folder: Path) -> None:
+    """Remove `folder` and the folder of all bridges, as far as they are empty."""
+    for each in (folder, folder.parent):
+        with contextlib.suppress(OSError):
+            each.rmdir()
+
+
 # Claude Code
 
 
@@ -308,6 +319,7 @@ def install(folder: Path) -> None:
 
     Raises:
         OSError: the configuration has another server that is called `capd`.
+        ValueError: the configuration cannot be read.
     """
     config = read_config()
     servers = config.setdefault("mcpServers", {})
@@ -333,12 +345,24 @@ def uninstall(folder: Path) -> None:
 
 
 def read_config() -> dict[str, Any]:
-    """Return Claude Code's configuration; empty if there is none."""
+    """Return Claude Code's configuration; empty if there is none.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not a JSON object, or its `mcpServers` is none.
+    """
     try:
-        found: dict[str, Any] = json.loads(config_file().read_text(encoding="utf-8"))
+        found = json.loads(config_file().read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    return found
+    except ValueError as error:
+        reason = str(error)
+    else:
+        if isinstance(found, dict) and isinstance(found.get("mcpServers", {}), dict):
+            return found
+        reason = "it has no object where one is expected"
+    repair = "correct it there, or leave --install out"
+    raise ValueError(f"{config_file()} is not a configuration of Claude Code ({reason}): {repair}")
 
 
 def obey() -> int:
