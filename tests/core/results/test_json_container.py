@@ -19,13 +19,19 @@ VALUES = st.recursive(
 CONTAINERS = st.lists(VALUES, max_size=4) | st.dictionaries(TEXTS, VALUES, max_size=4)
 
 
+def checked(data: bytes, piece_bytes: int) -> ContainerCheck:
+    """Return what the check found in `data`, which it got in pieces."""
+    check = ContainerCheck()
+    for at in range(0, len(data), piece_bytes):
+        check.feed(data[at : at + piece_bytes])
+    check.end()
+    return check
+
+
 def look(data: bytes, piece_bytes: int) -> str:
     """Return the error in `data`."""
-    check = ContainerCheck()
     try:
-        for at in range(0, len(data), piece_bytes):
-            check.feed(data[at : at + piece_bytes])
-        check.end()
+        checked(data, piece_bytes)
     except MalformedError as error:
         return str(error)
     return ""
@@ -93,12 +99,7 @@ def test_what_is_wrong_is_told(data: bytes, problem: str, piece_bytes: int) -> N
 def test_questions_to_the_client_are_found_however_they_are_written(
     data: bytes, piece_bytes: int, *, expected: bool
 ) -> None:
-    check = ContainerCheck()
-    for at in range(0, len(data), piece_bytes):
-        check.feed(data[at : at + piece_bytes])
-    check.end()
-
-    assert check.has_questions is expected
+    assert checked(data, piece_bytes).has_questions is expected
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 7, 1000])
@@ -114,9 +115,4 @@ def test_questions_to_the_client_are_found_however_they_are_written(
 def test_keys_that_only_capd_writes_are_found(
     data: bytes, piece_bytes: int, *, expected: bool
 ) -> None:
-    check = ContainerCheck()
-    for at in range(0, len(data), piece_bytes):
-        check.feed(data[at : at + piece_bytes])
-    check.end()
-
-    assert check.has_own_keys is expected
+    assert checked(data, piece_bytes).has_own_keys is expected

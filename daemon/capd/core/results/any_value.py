@@ -11,32 +11,19 @@ that is not an object is put into one, under the key that the official SDKs use 
 import msgspec
 
 from capd.core.protocol.generations import joined, members_of
-from capd_protos.codec import JsonCodec, MalformedError
+from capd.core.results.cut_schemas import output_schema
+from capd_protos.codec import MalformedError
 
-_MARK = b"outputSchema"
 _CONTENT = "structuredContent"
-
-
-class _Schema(msgspec.Struct):
-    type: object = None
-
-
-class _Definition(msgspec.Struct):
-    outputSchema: _Schema | None = None  # noqa: N815 - the protocol's name
-
-
-_DEFINITION: JsonCodec[_Definition] = JsonCodec(_Definition)
 
 
 def promises_any_value(definition: bytes) -> bool:
     """Tell whether a tool's output schema is not one of an object; False without a schema."""
-    if _MARK not in definition:
-        return False
     try:
-        schema = _DEFINITION.decode(definition).outputSchema
+        schema = output_schema(definition)
     except MalformedError:
         return True
-    return schema is not None and schema.type != "object"
+    return schema is not None and schema.get("type") != "object"
 
 
 def with_object(result: bytes) -> bytes:

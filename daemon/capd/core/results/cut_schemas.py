@@ -44,12 +44,19 @@ class _Definition(msgspec.Struct):
 _DEFINITION: JsonCodec[_Definition] = JsonCodec(_Definition)
 
 
+def output_schema(definition: bytes) -> dict[str, Any] | None:
+    """Return the output schema in a tool's definition; None if it has none.
+
+    Raises:
+        MalformedError: the definition or its output schema is not an object.
+    """
+    return _DEFINITION.decode(definition).outputSchema if _MARK in definition else None
+
+
 def promises_too_much(definition: bytes) -> bool:
     """Tell whether a tool's output schema may forbid shortening a result; False without one."""
-    if _MARK not in definition:
-        return False
     try:
-        schema = _DEFINITION.decode(definition).outputSchema
+        schema = output_schema(definition)
     except MalformedError:
         return True
     return schema is not None and not allows_cuts(schema)
